@@ -21,6 +21,7 @@ RULES = {
         "align",
         "bands",
         "bit_products",
+        "block_products",
         "byte_products",
         "canonical",
         "channels",

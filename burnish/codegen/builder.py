@@ -98,6 +98,7 @@ class IRBuilder:
     native_bfloat16 = False  # the target converts float32 to bfloat16 itself
     saturating_casts = True  # the target's own conversions of vectors to integers saturate
     byte_dots: Mapping[int, str] = {}  # by lanes: intrinsics that add dot products of four bytes
+    low_byte_dots: Mapping[int, tuple[str, ...]] = {}  # the same of unsigned bytes below 128: one intrinsic or two
     element_bytes = 0  # of a vector, an element of which multiplies all lanes of another; 0: it is broadcast
     masks = False  # the target loads and stores some lanes of a vector as fast as all
 
@@ -252,15 +253,24 @@ class IRBuilder:
             return self._through_float32(self.fma, a, b, c)
         return self.intrinsic(f"llvm.fmuladd.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b, c))
 
-    def byte_dot(self, a: IRValue, b: IRValue, c: IRValue) -> IRValue:
-        """int32 ``c`` plus the dot product of the four unsigned bytes of ``a`` and the four signed ones of ``b``."""
+    def byte_dot(self, a: IRValue, b: IRValue, c: IRValue, low: bool = False) -> IRValue:
+        """int32 ``c`` plus the dot product of the four unsigned bytes of ``a`` and the four signed ones of ``b``.
+
+        ``low``: those of ``a`` are below 128.
+        """
         a, b, c = self.match(a, b, c)
-        name = self.byte_dots.get(a.lanes)
-        if name is not None:
+        names: tuple[str, ...] = (self.byte_dots[a.lanes],) if a.lanes in self.byte_dots else ()
+        if low and not names:
+            names = self.low_byte_dots.get(a.lanes, ())
+        if names:
             words = vector_type("int8", 4 * a.lanes)
             operands = [IRValue(self.result(f"bitcast {v.type} {v.text} to {words}", "int8").text, "int8", 4 * a.lanes)
                         for v in (a, b)]  # fmt: skip
-            return self.intrinsic(name, "int32", a.lanes, (c, *operands))
+            if len(names) == 1:
+                return self.intrinsic(names[0], "int32", a.lanes, (c, *operands))
+            pairs = self.intrinsic(names[0], "int16", 2 * a.lanes, operands)
+            ones = self.splat(self.const(1, "int16"), 2 * a.lanes)
+            return self.binary("+", c, self.intrinsic(names[1], "int32", a.lanes, (pairs, ones)))
         for byte in range(4):
             left = self.binary("and", self.binary("lshr", a, self.const(8 * byte, "int32")), self.const(255, "int32"))
             raised = self.binary("shl", b, self.const(24 - 8 * byte, "int32"))

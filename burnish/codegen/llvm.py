@@ -42,6 +42,7 @@ from burnish.machines.unit import MatrixUnit
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
 ROLLED = '!9000 = distinct !{!9000, !9001}\n!9001 = !{!"llvm.loop.unroll.disable"}'
+HIGH_BITS = 0x80808080  # of the bytes of a word
 MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of LLVM's time
 
 
@@ -109,6 +110,7 @@ class FunctionEmitter(ValueEmitter):
         self.native_bfloat16 = self.target.has(dialect.rounds_bfloat16)
         self.saturating_casts = dialect.saturates
         self.byte_dots = dict(dialect.byte_dots) if self.target.has(dialect.dots_bytes) else {}
+        self.low_byte_dots = {lanes: names for need, lanes, names in dialect.low_byte_dots if self.target.has(need)}
         self.masks = self.target.has(dialect.masks)
         self.element_bytes = dialect.element_bytes
         self.launders, self.narrow = dialect.grid is None, dialect.grid is not None
@@ -411,7 +413,10 @@ class FunctionEmitter(ValueEmitter):
             masks += [found[1]] if found is not None else []
         old = self.splat(self.read_at(target, address), self.lanes)
         left, right = (self.splat(v, self.lanes) for v in values)
-        result = (self.byte_dot if e.fn == BYTE_DOT else self.bit_counts)(left, right, old)
+        if e.fn == BYTE_DOT:
+            result = self.byte_dot(left, right, old, _has_low_bytes(e.args[0]))
+        else:
+            result = self.bit_counts(left, right, old)
         for mask in masks:
             result = self.select(mask, result, old)
         return result
@@ -441,3 +446,9 @@ class FunctionEmitter(ValueEmitter):
             if x.const == -1:
                 return self.binary("-", self.read_at(target, address), y)
         return self.fma(a, b, self.read_at(target, address))
+
+
+def _has_low_bytes(word: Expr) -> bool:
+    """Whether all four bytes of an int32 are known to be below 128."""
+    known = word.args if isinstance(word, Call) and word.fn == "bitand" else (word,)
+    return any(isinstance(e, Const) and not e.value & HIGH_BITS for e in known)  # type: ignore[operator]

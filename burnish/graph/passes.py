@@ -7,6 +7,7 @@ from functools import partial
 from burnish.base import dump
 from burnish.graph.affine import fold_affine
 from burnish.graph.bands import compute_masks
+from burnish.graph.block_products import multiply_blocks
 from burnish.graph.canonical import canonicalize
 from burnish.graph.decompose import decompose
 from burnish.graph.eliminate import eliminate
@@ -27,7 +28,7 @@ def optimize(graph: Graph, exact: bool = False, target: Target | None = None) ->
     canonical = partial(canonicalize, exact=exact)
     dump.form("import", graph)
     if target is not None and not exact:
-        graph = widen_images(multiply_integers(graph, target), target)
+        graph = widen_images(multiply_integers(multiply_blocks(graph, target), target), target)
     steps = (fold, decompose, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
     graph = dump.through(graph, steps)
     return graph if target is None else merge_products(compute_masks(graph, target), target)

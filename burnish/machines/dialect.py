@@ -38,10 +38,12 @@ class Dialect:
     vectors of floats become integers by one instruction that saturates. ``rounds_bfloat16``: the feature by which
     float32 is rounded to bfloat16; ``masks``: the one by which some lanes of a vector are loaded and
     stored as fast as all. ``dots_bytes``: that with which ``byte_dots`` are there: by number of int32 lanes, the LLVM
-    intrinsic that adds to each the dot product of four unsigned bytes and four signed ones. ``counts_bits``: the
-    feature by which the bits of all lanes of a vector are counted at once. ``element_bytes``: of a vector one element
-    of which may be the factor of all lanes of another; 0: such a factor is broadcast. ``grid``: how kernels of a device
-    with a grid of threads are written; None: a kernel is one function that is called.
+    intrinsic that adds to each the dot product of four unsigned bytes and four signed ones. ``low_byte_dots``: where
+    the unsigned bytes are below 128, by feature and lanes: one such intrinsic, or one that gives sums of two products
+    in int16 and one that adds up two products of these with others. ``counts_bits``: the feature by which the bits of
+    all lanes of a vector are counted at once. ``element_bytes``: of a vector one element of which may be the factor of
+    all lanes of another; 0: such a factor is broadcast. ``grid``: how kernels of a device with a grid of threads are
+    written; None: a kernel is one function that is called.
     """
 
     loops: Mapping[str, LoopCode | None]
@@ -53,6 +55,7 @@ class Dialect:
     dots_bytes: str | None = None
     byte_dots: tuple[tuple[int, str], ...] = ()
     counts_bits: str | None = None
+    low_byte_dots: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     masks: str | None = None
     element_bytes: int = 0
     grid: LaunchGrid | None = None

@@ -107,6 +107,12 @@ class Target:
         return self.has(self.machine.dialect.dots_bytes) or "int8" in self.channels_last
 
     @property
+    def multiplies_low_bytes(self) -> bool:
+        """Whether it has instructions for products of signed bytes and unsigned ones below 128."""
+        dialect = self.machine.dialect
+        return any(self.has(need) and lanes == self.lanes for need, lanes, _ in dialect.low_byte_dots)
+
+    @property
     def rounded(self) -> tuple[str, ...]:
         """Dtypes whose products round their factors, by the precision asked for."""
         return self.machine.precisions[self.precision]

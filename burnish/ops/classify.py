@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from burnish.loops.contraction import is_contraction, literal_factor
+from burnish.loops.contraction import contraction, is_contraction, literal_factor
 from burnish.loops.expr import (
     ARITHMETIC,
     COMPARISONS,
@@ -34,8 +34,8 @@ CLASSES = ("injective", "reduction", "complex", "opaque")
 
 def fusion_class(outputs: Sequence[Tensor]) -> str:
     """``injective`` without reductions; ``complex`` if a sum of products of two tensors is all it reduces (maps by
-    literal matrices aside); else ``reduction``; ``opaque`` for several outputs that share one, and for sums whose
-    terms go to positions that data choose.
+    literal matrices aside), or it sums products of words of bytes, of whatever it made them; else ``reduction``;
+    ``opaque`` for several outputs that share one, and for sums whose terms go to positions that data choose.
     """
     reductions = [t for t in stages(outputs) if isinstance(t.body, Reduce)]
     if not reductions:
@@ -43,7 +43,8 @@ def fusion_class(outputs: Sequence[Tensor]) -> str:
     if len(outputs) > 1 or any(scattered_axes(t) for t in reductions):
         return "opaque"
     products = [is_contraction(t) for t in reductions if literal_factor(t) is None]
-    return "complex" if products == [True] else "reduction"
+    words = any(found.words for t in reductions if (found := contraction(t)) is not None)
+    return "complex" if words or products == [True] else "reduction"
 
 
 _ROUNDING = ("floor", "ceil", "round", "trunc", "sign", "fmod")  # functions that jump

@@ -29,7 +29,8 @@ from tests.frontend.test_onnx_operators import Case, build
 ALGORITHMS = {
     "banded_conv2d", "winograd_conv2d", "polyphase_conv2d", "split_conv2d", "split_stem", "split_matmul",
     "banded_weight", "winograd_weight", "polyphase_weight", "split_weight_parts", "split_stem_parts",
-    "byte_words", "byte_matmul", "byte_conv2d", "bit_words", "bit_matmul", "bit_conv2d",
+    "byte_words", "byte_matmul", "byte_conv2d", "bit_words", "bit_matmul", "bit_conv2d", "block_dequantize",
+    "block_matmul",
     "split_matrix_parts", "transposed_weight",
 }  # fmt: skip
 # Opaque operators, and definitions that the standard has in other terms, which are refused by name.

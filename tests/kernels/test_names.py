@@ -81,6 +81,10 @@ CASES = {  # by the template's name
         {"rows": 7, "pads": (1, 1, 1, 1), "outputs": 64}, {}, PARTS,
     ),
     "split_matmul": Case("split_matmul", {"x": (128, 96), "w": (2, 96, 192)}, {"columns": 192}, {}, PARTS),
+    "block_product": Case(
+        "block_matmul", {"x": (3, 64), "w": (8, 32), "s": (2, 32), "z": (1, 1)}, {"bits": 4, "block": 32}, {},
+        {"w": "int32"},
+    ),
     "inner_products": Case("matmul", {"x": (8, 256), "p": (40, 256)}, {"transpose_b": True}),
     "matmul": Case("matmul", {"x": (64, 64), "w": (64, 64)}),
     "recurrent": Case("lstm_cell", {"x": (1, 256), "h": (1, 64), "c": (1, 64), "w": (4, 64, 64)}),

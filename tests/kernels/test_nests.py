@@ -66,6 +66,15 @@ def heads() -> KernelTask:
     )
 
 
+def words(rows: int) -> KernelTask:
+    """A product with numbers of 4 bits in blocks of 32, and relu."""
+    operands = [placeholder((rows, 256), name="x"), placeholder((32, 160), "int32", "w")]
+    operands += [placeholder((8, 160), name="s"), placeholder((1, 1), name="z")]
+    (y,) = OPERATORS["block_matmul"].define("y", operands, {"bits": 4, "block": 32})
+    made = compute(y.shape, lambda *i: maximum(y[i], 0.0), "out")
+    return KernelTask("kernel", tuple(operands), (made,), "block_matmul", {}, frozenset({"w", "s", "z"}))
+
+
 def task_of(
     op: str, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, object], blocked: Sequence[str] = ()
 ) -> KernelTask:
@@ -116,6 +125,8 @@ TASKS: dict[str, tuple[str, KernelTask]] = {
     "one row": ("matmul", task_of("matmul", {"x": (1, 512), "w": (512, 1000)}, {})),
     "batches": ("matmul", task_of("matmul", {"x": (12, 128, 64), "v": (12, 64, 128)}, {})),
     "transposed": ("matmul", task_of("matmul", {"x": (12, 128, 64), "v": (12, 128, 64)}, {"transpose_b": True})),
+    "words": ("block_product", words(6)),
+    "one row of words": ("block_product", words(1)),
     "pool rows": ("pool_rows", task_of("max_pool2d", *POOL)),
     "pool": ("pool2d", task_of("max_pool2d", *POOL, IMAGES)),
     "lrn": ("neighbouring_channels", task_of("lrn", {"x": (1, 64, 14, 14)}, {"size": 5}, IMAGES)),

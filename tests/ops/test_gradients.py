@@ -102,6 +102,9 @@ def cases() -> list[Case]:
     found += [case("div", normal(3, 4), positive(4)), case("floor_div", normal(3, 4), positive(4))]
     found += [case("pow", positive(3, 4), normal(1)), case("pow", positive(5), np.array([2.0]))]
     found += [case("mod", normal(3, 4), positive(4)), case("mod", normal(3, 4), normal(3, 1), truncate=True)]
+    found += [
+        case("block_dequantize", integers(0, 16, 8, 3, dtype="uint8"), normal(2, 3), normal(2, 3), bits=4, block=4)
+    ]
     found += [case("where", RANDOM.random((3, 1)) < 0.5, normal(3, 4), normal(4))]
     for a, b, attrs in (
         ((3, 4), (4, 5), {}), ((4, 3), (4, 5), {"transpose_a": True}), ((3, 4), (5, 4), {"transpose_b": True}),
@@ -340,7 +343,7 @@ SYMMETRIC = {"cholesky"}  # of which tests/frontend/torch has the gradient
 CHOSEN = set(
     words(
         "polyphase_conv2d split_conv2d split_stem split_matmul polyphase_weight split_weight_parts split_stem_parts "
-        "split_matrix_parts band"
+        "split_matrix_parts band block_matmul"
     )
 )
 # Reductions over loaded extents, and what their structures are made by: in test_sparse.py.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,14 +13,14 @@ from burnish.frontend.onnx.dtypes import dtype_name
 from burnish.frontend.onnx.integer_product import constant_weight, integer_matmul, is_zero, one, row_numbers
 from burnish.frontend.onnx.window import as_image, convolution, restored, window_attributes
 from burnish.graph.integer_products import Weight, byte_convolution
-from burnish.loops.expr import NARROW, NARROW_FLOATS
-from burnish.loops.numeric import numpy_dtype
+from burnish.loops.expr import NARROW, NARROW_FLOATS, NARROW_INTS
 
 RANGES: Mapping[str, tuple[int, int]] = {
     "uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767),
     "uint4": (0, 15), "int4": (-8, 7), "uint2": (0, 3), "int2": (-2, 1),
 }  # fmt: skip
 
+BYTEWISE = 4  # the level of accuracy of onnxruntime's products whose other factor is rounded to bytes
 LEAST = -(2.0**31)  # what stands for all numbers below, and for NaN: with any zero point the least of a dtype
 
 
@@ -56,6 +56,46 @@ def _blocks(c: OnnxContext, parameter: str, x: str, axis: int, block: int) -> st
     repeated = c.add("expand", split, shape=(*shape[: axis + 1], block, *shape[axis + 1 :]))
     joined = c.reshape(repeated, (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
     return joined if shape[axis] * block == whole[axis] else c.slice(joined, axis, 0, whole[axis])
+
+
+def _blocked_matrix(c: OnnxContext, n: OnnxNode, to: str) -> str | None:
+    """A constant matrix of bytes or of fewer bits that is dequantized in blocks; None of what is something else."""
+    names = [name for name in (n.inputs[0], n.inputs[1], n.input(2)) if name]
+    block, values = n.attr("block_size", 0), [c.builder.constants.get(name) for name in names]
+    dtype = c.dtype(names[0])
+    if not block or any(v is None for v in values) or c.rank(names[0]) != 2 or "float64" in (to, c.dtype(names[1])):
+        return None
+    if dtype not in ("uint8", "int8", *NARROW_INTS) or not c.weights.isdisjoint(names):
+        return None
+    for name in names[1:]:
+        _spread(c, n, name, names[0])
+    integers, scale, *zero = (np.asarray(v) for v in values)
+    matrix = BlockedMatrix(
+        integers.astype("int8" if dtype.startswith("int") else "uint8"), scale.astype(np.float32),
+        zero[0].astype(np.float32) if zero else np.zeros(scale.shape, np.float32),
+        8 if dtype in ("uint8", "int8") else int(dtype[-1]), block, c.axis(names[0], n.attr("axis", 1)),
+    )  # fmt: skip
+    return c.cast(matrix.added(c), to)
+
+
+@dataclass(frozen=True)
+class BlockedMatrix:
+    """A constant matrix of ``bits`` bits a number, as bytes, with a scale and zero point for every ``block`` along
+    ``axis``.
+    """
+
+    integers: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray
+    bits: int
+    block: int
+    axis: int
+
+    def added(self, c: OnnxContext, bytewise: bool = False) -> str:
+        """The node that dequantizes it, which no folding removes before products are found that read it."""
+        arrays = [c.constant(np.ascontiguousarray(a)) for a in (self.integers, self.scale, self.zero)]
+        attrs = {"bits": self.bits, "block": self.block, "axis": self.axis, "bytewise": bytewise}
+        return c.emit("block_dequantize", *arrays, **attrs)[0]
 
 
 def as_number(c: OnnxContext, x: str, dtype: str) -> str:
@@ -100,6 +140,8 @@ def _dequantize_linear(c: OnnxContext, n: OnnxNode) -> str:
     """
     x, scale, zero = n.inputs[0], n.inputs[1], n.input(2)
     to = dtype_name(n.attrs["output_dtype"], str(n)) if n.attr("output_dtype", 0) else c.dtype(scale)
+    if (matrix := _blocked_matrix(c, n, to)) is not None:
+        return matrix
     real = c.dtype(x) in NARROW_FLOATS
     work = "float64" if "float64" in (to, c.dtype(scale)) else "float32"
     offset = as_number(c, _spread(c, n, zero, x), "int32") if zero and not real else ""
@@ -329,21 +371,21 @@ def _matmul_n_bits(c: OnnxContext, n: OnnxNode) -> str:
     if bits not in (2, 4, 8):
         c.refuse("attribute 'bits'", bits, "2, 4, 8")
     blocks, per_byte = -(-depth // block), 8 // bits
-    values = _unpacked(c.static(packed, "B"), bits).reshape(columns, blocks, block).astype(np.float32)
+    integers = _unpacked(c.static(packed, "B"), bits).reshape(columns, blocks * block)[:, :depth]
+    zero = np.full((columns, blocks), 1 << (bits - 1), np.float32)
     if n.input(3):
         zeros = c.static(n.input(3), "zero_points")
         if zeros.dtype == np.uint8:
             zeros = _unpacked(zeros.reshape(columns, -(-blocks // per_byte)), bits)[:, :blocks]
-        values -= zeros.reshape(columns, blocks, 1).astype(np.float32)
-    else:
-        values -= 1 << (bits - 1)
-    values *= c.static(scales, "scales").reshape(columns, blocks, 1).astype(np.float32)
-    weight = values.reshape(columns, blocks * block)[:, :depth]
+        zero = zeros.reshape(columns, blocks).astype(np.float32)
     if n.input(4):
         group = c.static(n.input(4), "g_idx")
         if not np.array_equal(group, np.arange(depth) // block):
             c.refuse("input 'g_idx'", "a permutation", "blocks of successive rows")
-    y = c.add("matmul", a, c.constant(np.ascontiguousarray(weight.T).astype(numpy_dtype(c.dtype(a)))))
+    scale = c.static(scales, "scales").reshape(columns, blocks).astype(np.float32)
+    matrix = BlockedMatrix(np.ascontiguousarray(integers.T), scale.T, zero.T, bits, block, 0)
+    bytewise = n.attr("accuracy_level", 0) == BYTEWISE
+    y = c.add("matmul", a, c.cast(matrix.added(c, bytewise), c.dtype(a)))
     return c.add("add", y, n.input(5)) if n.input(5) else y
 
 

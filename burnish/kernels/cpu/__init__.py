@@ -3,6 +3,7 @@
 from typing import Any
 
 from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
+from burnish.kernels.cpu.block_product import BLOCK_PRODUCT
 from burnish.kernels.cpu.column_sums import COLUMN_SUMS
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
@@ -46,6 +47,7 @@ TEMPLATES: tuple[Template[Any], ...] = (
     POLYPHASE_CONV,
     SPLIT_CONV,
     SPLIT_MATMUL,
+    BLOCK_PRODUCT,
     INNER,
     MATMUL,
     RECURRENT,

@@ -9,6 +9,7 @@ from burnish.machines.intrinsics import TensorIntrinsic, lane_dot
 
 LANES = 4
 BYTE_DOT = "llvm.aarch64.neon.usdot.v4i32.v16i8"
+LOW_DOTS = (("dotprod", LANES, ("llvm.aarch64.neon.sdot.v4i32.v16i8",)),)  # bytes below 128 are signed ones, too
 
 
 def _dot(name: str, a: str, b: str, instruction: str, needs: str) -> TensorIntrinsic:

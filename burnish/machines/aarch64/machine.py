@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from burnish.machines.aarch64.dot import BYTE_DOT, COUNTS, DOTS, LANES
+from burnish.machines.aarch64.dot import BYTE_DOT, COUNTS, DOTS, LANES, LOW_DOTS
 from burnish.machines.aarch64.flags import FLAGS
 from burnish.machines.cpu import CPU_HINTS, CPU_INTRINSICS, CPU_LOOPS
 from burnish.machines.dialect import Dialect
@@ -32,6 +32,7 @@ AARCH64 = Machine(
         dots_bytes="i8mm",
         byte_dots=((LANES, BYTE_DOT),),
         counts_bits="neon",
+        low_byte_dots=LOW_DOTS,
     ),
     scopes=CPU_SCOPES,
     intrinsics=(*CPU_INTRINSICS, *DOTS, COUNTS),

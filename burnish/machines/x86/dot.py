@@ -10,6 +10,10 @@ from burnish.machines.intrinsics import lane_dot
 
 LANES = 16
 BYTE_DOT = "llvm.x86.avx512.vpdpbusd.512"
+LOW_DOTS = (  # sums of two products in int16, which saturate where bytes are not below 128
+    ("avx2", 8, ("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd")),
+    ("avx512bw", 16, ("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512")),
+)
 
 
 _BYTES: IntrinsicCode = partial(

@@ -11,7 +11,7 @@ from burnish.machines.machine import Machine, System
 from burnish.machines.scopes import CPU_SCOPES
 from burnish.machines.x86.cores import CORE, CORES, MODELS
 from burnish.machines.x86.cpuid import cpu_check
-from burnish.machines.x86.dot import BYTE_DOT, COUNTS, DOT_BF16_F32, DOT_U8S8_I32, LANES
+from burnish.machines.x86.dot import BYTE_DOT, COUNTS, DOT_BF16_F32, DOT_U8S8_I32, LANES, LOW_DOTS
 from burnish.machines.x86.flags import FLAGS
 
 
@@ -40,6 +40,7 @@ X86 = Machine(
         dots_bytes="avx512vnni",
         byte_dots=((LANES, BYTE_DOT),),
         counts_bits="avx512bitalg",
+        low_byte_dots=LOW_DOTS,
         masks="avx512bw",
     ),
     scopes=CPU_SCOPES,
