@@ -18,7 +18,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import exp, log
+from typing import Any
 
 import numpy as np
 
@@ -65,10 +67,10 @@ def cases(layer: layers.Convolution) -> dict[str, Case]:
     x = random.integers(0, 1 << BITS, layer.input_shape).astype(np.uint8)
     codes = random.integers(0, 1 << WEIGHT_BITS, layer.weight_shape).astype(np.uint8)
     signed = (2 * codes.astype(np.int8) - 1).astype(np.int8)
-    attrs = {"strides": (layer.stride,) * 2, "pads": (layer.kernel // 2,) * 4}
+    attrs: dict[str, Any] = {"strides": (layer.stride,) * 2, "pads": (layer.kernel // 2,) * 4}
     products = {KINDS[0]: sums(x, codes, layer.stride), KINDS[1]: sums(x, signed, layer.stride)}
 
-    def case(op: str, image: np.ndarray, weight: np.ndarray, answer: np.ndarray, **more: object) -> Case:
+    def case(op: str, image: np.ndarray, weight: np.ndarray, answer: np.ndarray, **more: Any) -> Case:
         g = GraphBuilder()
         made = g.add(op, g.input("x", image.shape, str(image.dtype)), g.constant(weight), **attrs, **more)
         return g.build(made), image, answer
@@ -90,8 +92,8 @@ def right(kind: str, found: np.ndarray, answer: np.ndarray) -> bool:
 
 def row_of(layer: str, threads: int, cost: dict[str, float], exact: bool) -> Row:
     """Ratios to float32 and to int8."""
-    over = [{kind: round(cost[base] / cost[kind], 3) for kind in KINDS} for base in ("float32", "int8")]
-    return Row(layer, threads, {k: round(v, 2) for k, v in cost.items()}, *over, exact)
+    floats, bytes_ = ({kind: round(cost[base] / cost[kind], 3) for kind in KINDS} for base in ("float32", "int8"))
+    return Row(layer, threads, {k: round(v, 2) for k, v in cost.items()}, floats, bytes_, exact)
 
 
 def measure(layer: layers.Convolution, threads: int, seconds: float, name: str) -> Row:
@@ -101,7 +103,7 @@ def measure(layer: layers.Convolution, threads: int, seconds: float, name: str) 
     for kind, (graph, image, answer) in cases(layer).items():
         module = bn.compile(graph, target=name, threads=threads, rewrite=False)
         exact = exact and right(kind, np.asarray(module(image)), answer)
-        calls[kind] = lambda module=module, image=image: module(image)
+        calls[kind] = partial(module, image)
     least = dict.fromkeys(calls, float("inf"))
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -154,6 +156,7 @@ def main() -> int:
     rows = []
     for name in arguments.names or NAMES:
         layer = smaller(layers.LAYERS[name], arguments.size)
+        assert isinstance(layer, layers.Convolution)
         for threads in map(int, arguments.threads.split(",")) if own.is_host else (1,):
             rows.append(
                 measure(layer, threads, arguments.seconds, arguments.target)

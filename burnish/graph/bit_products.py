@@ -46,7 +46,8 @@ def _planes(bits: int) -> list[tuple[int, ...]]:
 
 def _by_words(new: Rewrite, node: Node) -> str | None:
     """Sums of the products of pairs of planes; None where words do not fit."""
-    (x, weight), attrs = node.inputs, dict(node.attrs)
+    x, weight = node.inputs
+    attrs: dict[str, Any] = dict(node.attrs)
     op, _, axis, weight_axis = PRODUCTS[node.op]
     bits, weight_bits, bipolar = (attrs.pop(key, default) for key, default in _DEFAULTS.items())
     axis %= len(new.types[x].shape)
@@ -70,12 +71,12 @@ def _by_words(new: Rewrite, node: Node) -> str | None:
             terms += _products(new, op, (image, axis), (words_of, weight_axis), most, {**attrs, "scales": own})
         if bipolar:
             highest = (1 << int(weight_bits)) - 1
-            own = {**attrs, "scales": tuple(-s * highest for s in scales)}
+            taken = {**attrs, "scales": tuple(-s * highest for s in scales)}
             if groups == 1:
-                terms.append(_sums(new, op, (image, axis), (shape, weight_axis), own))
+                terms.append(_sums(new, op, (image, axis), (shape, weight_axis), taken))
             else:
                 ones = new.constant(np.full((shape[0], words, *shape[2:]), -1, np.int32), new.fresh("ones"))
-                terms += _products(new, op, (image, axis), (ones, weight_axis), most, own)
+                terms += _products(new, op, (image, axis), (ones, weight_axis), most, taken)
     total, *rest = terms
     for term in rest:
         total = new.add("add", total, term)
@@ -152,7 +153,8 @@ def _slice(new: Rewrite, x: str, axis: int, start: int, stop: int) -> str:
 
 def _by_bytes(new: Rewrite, node: Node) -> str:
     """The product of the codes of activations and of the numbers that weights' codes mean, as bytes."""
-    (x, weight), attrs = node.inputs, dict(node.attrs)
+    x, weight = node.inputs
+    attrs: dict[str, Any] = dict(node.attrs)
     bits, weight_bits, bipolar = (attrs.pop(key, default) for key, default in _DEFAULTS.items())
     highest = (1 << int(weight_bits)) - 1
     left = new.add("bitwise_and", x, new.constant(np.uint8((1 << int(bits)) - 1), new.fresh("bits")))
