@@ -24,7 +24,9 @@ from burnish.machines.intrinsics import TensorIntrinsic, reference
 from burnish.machines.target import host, target
 from burnish.machines.x86.dot import COUNTS as X86
 from burnish.ops.bit_words import MOST_WORDS, pack
+from burnish.runtime.module import Module
 from burnish.schedule.schedule import Schedule
+from burnish.simulators.emulator import CpuEmulator
 
 # channels, outputs, rows, columns, kernel, stride, dilation, groups, bits, bits of weights, bipolar
 WINDOWS = (
@@ -91,6 +93,17 @@ def test_convolutions_are_exact(case: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(found, answer)
     (defined,) = evaluate(graph, feeds).values()
     np.testing.assert_array_equal(defined, answer)
+
+
+@pytest.mark.parametrize("case", WINDOWS[1:3], ids=str)
+def test_convolutions_are_exact_on_other_cpus(case: tuple[int, ...]) -> None:
+    """By counts of NEON in an emulator, and on this one by bytes and by counts of no vector."""
+    pytest.importorskip("unicorn")
+    graph, feeds, answer = window(case)
+    executable = bn.compile(graph, target="aarch64-cortex-a53", threads=1, rewrite=False).executable
+    np.testing.assert_array_equal(Module(executable, 1, device=CpuEmulator())(**feeds), answer)
+    for name in ("cpu,-avx512bitalg", "cpu,-avx512") if host().has("avx512bitalg") else ():
+        np.testing.assert_array_equal(bn.compile(graph, target=name, rewrite=False)(**feeds), answer)
 
 
 def test_weights_that_come_at_a_call_are_packed_there() -> None:

@@ -101,7 +101,7 @@ def _emit_bit_counts(f: CodeEmitter, s: Intrinsic, lanes: int) -> None:
     f.forget()
 
 
-def bit_counts(name: str, lanes: int, needs: str) -> TensorIntrinsic:
+def bit_counts(name: str, lanes: int, needs: str = "") -> TensorIntrinsic:
     """Bit-serial product of a row of words and a matrix: ``out[i] += sum(bit_counts(x[k], w[k, i]))``."""
     out = Buffer("out", (lanes,), "int32")
     x, w = Buffer("x", (BIT_DEPTH,), "int32"), Buffer("w", (BIT_DEPTH, lanes), "int32")

@@ -23,5 +23,5 @@ def _dot(name: str, a: str, b: str, instruction: str, needs: str) -> TensorIntri
 DOT_S8S8_I32 = _dot("dot_s8s8_i32", "int8", "int8", "sdot", "dotprod")
 DOT_U8U8_I32 = _dot("dot_u8u8_i32", "uint8", "uint8", "udot", "dotprod")
 DOT_U8S8_I32 = _dot("dot_u8s8_i32x4", "uint8", "int8", "usdot", "i8mm")
-COUNTS = bit_counts("bit_counts_i32x4", LANES, "neon")
+COUNTS = bit_counts("bit_counts_i32x4", LANES)
 DOTS = (DOT_S8S8_I32, DOT_U8U8_I32, DOT_U8S8_I32)
