@@ -133,6 +133,21 @@ def test_dequantized_blocks_are_multiplied_as_words(axis: int, swap: bool, dtype
         near(bn.compile(made, rewrite=False, threads=1, exact=exact)(x=x), x, matrix)
 
 
+@pytest.mark.parametrize(("block", "dtype"), [(16, np.float16), (12, np.float32), (4096, np.float32)])
+def test_other_blocks_and_halves(block: int, dtype: type) -> None:
+    """Halves are multiplied as floats; blocks of other sizes are dequantized before."""
+    depth = block if block > 64 else 48
+    integers, scale, zero, matrix = drawn(depth, 24, 8, block, False)
+    arrays = {"w": integers, "s": scale.astype(dtype), "z": zero}
+    kind = TensorProto.FLOAT16 if dtype is np.float16 else TensorProto.FLOAT
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=0, block_size=block)]
+    nodes += [helper.make_node("Cast", ["x"], ["h"], to=kind), helper.make_node("MatMul", ["h", "d"], ["q"])]
+    nodes += [helper.make_node("Cast", ["q"], ["y"], to=TensorProto.FLOAT)]
+    x = np.random.default_rng(1).standard_normal((2, depth), np.float32)
+    made = bn.compile(model(nodes[0], arrays, (2, depth), (2, 24), *nodes[1:]), rewrite=False, threads=1)
+    near(made(x=x), x, matrix, 2e-3 if dtype is np.float16 else MOMENT)
+
+
 def test_files_and_open_rows(tmp_path: Path) -> None:
     integers, scale, zero, matrix = drawn(96, 48, 4, 32, False)
     bias = np.linspace(-1, 1, 48, dtype=np.float32)

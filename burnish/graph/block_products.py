@@ -12,16 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from burnish.graph.costs import product_in_parts
 from burnish.graph.graph import Graph, Node
+from burnish.graph.halves import HALVES
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.sizes import dims_of, hinted
 from burnish.machines.target import Target
-from burnish.ops.blocks import WORD, pack_words
+from burnish.ops.blocks import pack_words
 
+WHOLE = 16  # elements of which a block is made, so that it is whole words and vectors
+EXACT = 1 << 24  # sums of a block's products below are float32 numbers
 LOW_BITS = 4  # of numbers whose bytes are below 128
 FEW_ROWS = 1  # for which dot products of low bytes, of three digits, are faster than floats
 DIGITS = 3  # bytes that hold what float32 holds of a number
@@ -52,13 +56,14 @@ def _rule(new: Rewrite, node: Node, target: Target) -> Sequence[str] | None:
         return None
     x, depth = node.inputs[0], new.types[node.inputs[0]].shape[-1:]
     found = _blocks(new, node.inputs[1], bool(node.attrs.get("transpose_b", False)))
-    if found is None or len(new.types[x].shape) < 2 or dims_of(depth) or new.types[x].dtype != "float32":
+    dtype = new.types[x].dtype
+    if found is None or len(new.types[x].shape) < 2 or dims_of(depth) or dtype not in ("float32", *HALVES):
         return None
     attrs = found.node.attrs
     bits, block = attrs["bits"], attrs["block"]
     assert isinstance(bits, int)
     assert isinstance(block, int)
-    if block * bits % WORD:
+    if block % WHOLE or (1 << bits + 7) * block > EXACT:
         return None
     (extent,) = depth
     if not target.has(target.machine.dialect.dots_bytes):
@@ -71,22 +76,32 @@ def _rule(new: Rewrite, node: Node, target: Target) -> Sequence[str] | None:
         return None  # a matrix unit multiplies halves of floats faster
     words, zero = _words(new, found, bits, block, extent), _zero(new, found, bits)
     scale = new.derived(found.scale, f"rows{found.swapped}", lambda v: np.ascontiguousarray(_rows(v, found)))
+    if dtype in HALVES:
+        x = new.add("cast", x, to="float32", node=node.name)
     if extent % block:
         rank = len(new.types[x].shape)
         x = new.add("pad", x, pads=(*[0] * (2 * rank - 1), -extent % block), node=node.name)
     digits = 1 if bytewise else DIGITS
-    return new.replace(node, "block_matmul", x, words, scale, zero, bits=bits, block=block, digits=digits)
+    operands = (x, words, scale, zero)
+    sizes: dict[str, Any] = {"bits": bits, "block": block, "digits": digits}
+    if dtype not in HALVES:
+        return new.replace(node, "block_matmul", *operands, **sizes)
+    return new.replace(node, "cast", new.add("block_matmul", *operands, node=node.name, **sizes), to=dtype)
 
 
 def _blocks(new: Rewrite, name: str, swapped: bool) -> _Blocks | None:
     """A matrix of constants that is dequantized in blocks of its rows, or transposed of its columns."""
     node = new.producer(name)
-    while node is not None and node.op == "transpose" and tuple(node.attrs.get("perm", (1, 0))) == (1, 0):  # type: ignore[arg-type]
-        node, swapped = new.producer(node.inputs[0]), not swapped
+    while node is not None and node.op in ("transpose", "cast"):
+        if node.op == "cast" and node.attrs["to"] not in HALVES:
+            return None
+        swapped ^= node.op == "transpose" and node.attrs.get("perm", (1, 0)) == (1, 0)
+        node = new.producer(node.inputs[0])
     if node is None or node.op != "block_dequantize" or node.attrs.get("axis", 0) != int(swapped):
         return None
     constants = all(new.value(each) is not None for each in node.inputs)
-    return _Blocks(*node.inputs, node, swapped) if constants else None
+    integers, scale, zero = node.inputs
+    return _Blocks(integers, scale, zero, node, swapped) if constants else None
 
 
 def _rows(value: np.ndarray, found: _Blocks) -> np.ndarray:

@@ -143,12 +143,16 @@ def value_variables(output: Tensor) -> frozenset[str]:
 
 
 def flops(outputs: Sequence[Tensor]) -> int:
-    """Arithmetic operations on values: a function call is one, a multiply-add two, index arithmetic none."""
+    """Arithmetic operations on values: a function call is one, a multiply-add two, index arithmetic none.
+
+    So is a dot product of words, added to a sum; what unpacks a word, once for many sums, is none.
+    """
     total = 0
     for t in stages(outputs):
         if isinstance(t.body, Reduce):
             points = prod(t.shape) * prod(_length(a.extent) for a in t.body.axes)
-            total += points * (_operations(t.body.body) + 1)
+            found = contraction(t)
+            total += points * (2 if found is not None and found.words else _operations(t.body.body) + 1)
         elif t.body is not None:
             total += prod(t.shape) * _operations(t.body)
     return total

@@ -48,14 +48,20 @@ def _spread(c: OnnxContext, n: OnnxNode, parameter: str, x: str) -> str:
 
 def _blocks(c: OnnxContext, parameter: str, x: str, axis: int, block: int) -> str:
     """One number for every ``block`` successive elements along ``axis``, repeated for each."""
+    _require_blocks(c, parameter, x, axis, block)
     shape, whole = c.shape(parameter), c.shape(x)
-    wanted = tuple(-(-e // block) if d == axis else e for d, e in enumerate(whole))
-    if block < 1 or shape != wanted:
-        c.invalid("scale and zero point", f"shape {list(shape)}", f"{list(wanted)} for blocks of {block}")
     split = c.reshape(parameter, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     repeated = c.add("expand", split, shape=(*shape[: axis + 1], block, *shape[axis + 1 :]))
     joined = c.reshape(repeated, (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
     return joined if shape[axis] * block == whole[axis] else c.slice(joined, axis, 0, whole[axis])
+
+
+def _require_blocks(c: OnnxContext, parameter: str, x: str, axis: int, block: int) -> None:
+    """Refuses scales and zero points that are not one for every ``block`` elements along ``axis``."""
+    shape = c.shape(parameter)
+    wanted = tuple(-(-e // max(block, 1)) if d == axis else e for d, e in enumerate(c.shape(x)))
+    if block < 1 or shape != wanted:
+        c.invalid("scale and zero point", f"shape {list(shape)}", f"{list(wanted)} for blocks of {block}")
 
 
 def _blocked_matrix(c: OnnxContext, n: OnnxNode, to: str) -> str | None:
@@ -67,13 +73,14 @@ def _blocked_matrix(c: OnnxContext, n: OnnxNode, to: str) -> str | None:
         return None
     if dtype not in ("uint8", "int8", *NARROW_INTS) or not c.weights.isdisjoint(names):
         return None
+    axis = c.axis(names[0], n.attr("axis", 1))
     for name in names[1:]:
-        _spread(c, n, name, names[0])
+        _require_blocks(c, name, names[0], axis, block)
     integers, scale, *zero = (np.asarray(v) for v in values)
     matrix = BlockedMatrix(
         integers.astype("int8" if dtype.startswith("int") else "uint8"), scale.astype(np.float32),
         zero[0].astype(np.float32) if zero else np.zeros(scale.shape, np.float32),
-        8 if dtype in ("uint8", "int8") else int(dtype[-1]), block, c.axis(names[0], n.attr("axis", 1)),
+        8 if dtype in ("uint8", "int8") else int(dtype[-1]), block, axis,
     )  # fmt: skip
     return c.cast(matrix.added(c), to)
 
