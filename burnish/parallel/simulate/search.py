@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,7 +210,7 @@ class _Walker:
     def pairs(self) -> list[Options]:
         """For two operations that are joined by an edge, or are of one block, every two of their configurations."""
         joined = {(edge.producer, edge.consumer) for edge in self.simulator.problem.model.edges}
-        joined |= {pair for block in self.blocks for pair in zip(block, block[1:], strict=False)}
+        joined |= {pair for block in self.blocks for pair in pairwise(block)}
         return [partial(self._both, pair) for pair in sorted(joined)]
 
     def _alike(self, block: Sequence[int], choice: Choice) -> Iterator[Choice]:
