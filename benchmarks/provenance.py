@@ -31,7 +31,8 @@ def provenance() -> dict[str, Any]:
     own = host()
     program = Path(sys.argv[0])
     name = ".".join(program.with_suffix("").parts[-2:]) if program.suffix == ".py" else program.name
-    words = ["python -m", name.removesuffix(".__main__"), *sys.argv[1:]]
+    given = (Path(word).name if word.startswith("/") else word for word in sys.argv[1:])  # no folder of one machine
+    words = ["python -m", name.removesuffix(".__main__"), *given]
     return {
         "commit": _commit(), "date": date.today().isoformat(), "cpu": f"{_model()} ({own.cpu})", "cores": own.cores,
         "versions": versions, "command": " ".join(words),
