@@ -200,8 +200,8 @@ def placement(seconds: float) -> list[Row]:
 
 
 def penalized(seconds: float) -> list[Row]:
-    """NMT on 64 K80 where a byte costs time as well; 8 steps of a layer are one operation, as in the published simulator:
-    with a step each, the search of both ends before it has looked at more than its starts.
+    """NMT on 64 K80 where a byte costs time as well; 8 steps of a layer are one operation, as in the published
+    simulator: with a step each, the seconds end before the search has looked at more than its starts.
     """
     sim = simulated(NETWORKS["nmt"](64, chunk=8), "k80:16x4")
     rows = []
