@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -247,6 +247,32 @@ EXPERIMENTS: Sequence[Experiment] = (
          "1.8× LRU's, 2.1× streaming's (paper 1.4 to 5)", "two_memories", "two-memories-epyc-avx512-2cores.json"),
     ),
 )  # fmt: skip
+
+
+JOBS: Mapping[str, tuple[str, str]] = {  # by the name of the result: its paper, and the program that measures it
+    "parallel-quality": ("flexflow", "benchmarks.parallel_quality networks embeddings placement --seconds 8"),
+    "parallel-bytes": ("flexflow", "benchmarks.parallel_quality bytes --seconds 12"),
+    "parallel-spaces": ("flexflow", "benchmarks.parallel_quality spaces --seconds 5"),
+    "parallel-studies": ("flexflow", "benchmarks.parallel_studies --seconds 12"),
+    "parallel-exact": ("flexflow", "benchmarks.parallel exact --seconds 8"),
+    "parallel-accuracy": ("flexflow", "benchmarks.parallel_execution accuracy"),
+    "parallel-execution": ("flexflow", "benchmarks.parallel_execution real planned weights memory"),
+    "parallel-simulators": ("flexflow", "benchmarks.parallel_simulators"),
+    "boost-convergence": ("xgboost", "benchmarks.boost convergence --json"),
+    "boost-external": ("xgboost", "benchmarks.boost external --json"),
+    "boost": ("xgboost", "benchmarks.boost --json"),
+    "memory-speed": ("mxnet", "benchmarks.memory speed"),
+    "memory": ("mxnet", "benchmarks.memory"),
+    "gnn-accuracy": ("roc", "benchmarks.gnn sampling depth --threads 1 --json"),
+    "gnn-epochs": ("roc", "benchmarks.gnn epochs --threads 1 --rounds 3 --json"),
+    "partition": ("roc", "benchmarks.partition"),
+    "two-memories": ("roc", "benchmarks.two_memories"),
+    "kernels": ("tvm", "benchmarks.kernels"),
+    "vdla": ("tvm", "benchmarks.vdla"),
+    "study": ("autotvm", "benchmarks.study"),
+    "adatune": ("adatune", "benchmarks.adatune"),
+    "rewrite": ("taso", "benchmarks.rewrite"),
+}
 
 
 def index() -> str:

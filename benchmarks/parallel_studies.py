@@ -1,13 +1,14 @@
 """Searches and strategies of parallel plans, looked at closely; simulated (thesis-jia figures 3.13 to 3.15, 3.7.6).
 
-`python -m benchmarks.parallel_studies [search|strategies|links …] [--seconds N] [--json FILE] [--plots FOLDER]`.
+`python -m benchmarks.parallel_studies [search|strategies|links …] [--seconds N] [--json FILE]`.
 
 search      NMT on 16 P100: the best strategy of one walk over CPU time, by full and by delta simulation (figure 3.13)
 strategies  the strategies found for Inception-v3 and NMT on 4 P100, operation by operation, and beside data parallelism
-            their time and bytes of gradients (figures 3.14, 3.15); --plots draws them
+            their time and bytes of gradients (figures 3.14, 3.15)
 links       Inception-v3 on 4 K80 in two pairs: how often an operation in two parts takes a pair with a link of its own
 
-8 steps of a recurrent layer are one operation. Fails where the walks of the simulations differ.
+8 steps of a recurrent layer are one operation; `python -m benchmarks plots` draws what is stored. Fails where the walks
+of the simulations differ.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import plots
 from benchmarks.parallel_networks import NETWORKS
 from benchmarks.parallel_quality import cpu, show, simulated, starts_of
 from benchmarks.provenance import stored
@@ -67,12 +67,6 @@ def searched(seconds: float) -> list[Row]:
         row["equal"] = all(a[1] == b[1] for a, b in zip(row["curve"], full["curve"], strict=False))
         show({key: value for key, value in row.items() if key != "curve"})
     return rows
-
-
-def draw_searched(rows: list[Row], folder: Path) -> None:
-    """Figure 3.13."""
-    lines = {row["mode"]: [tuple(point) for point in row["curve"]] for row in rows}
-    plots.curves(folder / "parallel-search.svg", lines, "CPU seconds of search", "ms a step, simulated")
 
 
 # --- figures 3.14, 3.15, section 3.7.6 --------------------------------------------------------------------------------
@@ -123,19 +117,6 @@ def strategies(seconds: float) -> list[Row]:
     return rows
 
 
-def draw_strategies(rows: list[Row], folder: Path) -> None:
-    """Figures 3.14 and 3.15: operations of a layer in a row; a network without repeated layers in rows of twelve."""
-    for row in rows:
-        if row["synchronization"] != "overlapped":
-            continue
-        layers: dict[str, list[Row]] = {}
-        whole = max(one["layer"] for one in row["strategy"]) + 1 > 24
-        for number, one in enumerate(row["strategy"]):
-            key = f"operations {number // 12 * 12 + 1} to" if whole else f"{one['layer']}: {one['kind']}"
-            layers.setdefault(key, []).append(one)
-        plots.strategy(folder / f"parallel-strategy-{row['network']}.svg", layers, 4)
-
-
 def links(seconds: float) -> list[Row]:
     """Of the operations in two parts, how many are on two devices that share a switch of the K80 node."""
     sim = simulated(model_of("inception_v3", 4), "k80:1x4", "after")
@@ -148,7 +129,6 @@ def links(seconds: float) -> list[Row]:
 
 
 PARTS: Mapping[str, Callable[[float], list[Row]]] = {"search": searched, "strategies": strategies, "links": links}
-PLOTS: Mapping[str, Callable[[list[Row], Path], None]] = {"search": draw_searched, "strategies": draw_strategies}
 
 
 def main() -> int:
@@ -157,16 +137,12 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", default=[*PARTS])
     parser.add_argument("--seconds", type=float, default=10.0, help="of CPU, of each search")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--plots", type=Path, help="a folder for SVG files")
     given = parser.parse_args()
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(PARTS)}")
     found = {part: PARTS[part](given.seconds) for part in given.parts}
     if given.json is not None:
         given.json.write_text(stored({"seconds": given.seconds, **found}, indent=1), encoding="utf-8")
-    for part, rows in found.items():
-        if given.plots is not None and part in PLOTS:
-            PLOTS[part](rows, given.plots)
     return int(not all(row["equal"] for row in found.get("search", ())))
 
 

@@ -45,6 +45,15 @@ def stored(report: Mapping[str, Any] | Sequence[Any], **how: Any) -> str:
     return json.dumps({"measured": provenance(), **own}, **how)
 
 
+def kind_of_machine() -> str:
+    """How files of results call this machine: its maker's word for the CPU, its widest vectors, its cores."""
+    own = host()
+    makers = [word for word in ("epyc", "xeon", "ryzen", "core") if word in _model().lower()]
+    vectors = [word for word in ("amx-bf16", "avx512f", "avx2") if word in own.features]
+    words = [*(makers or [own.cpu])[:1], *(word.removesuffix("-bf16").removesuffix("f") for word in vectors[:1])]
+    return "-".join([*words, f"{own.cores}cores"])
+
+
 def _commit() -> str:
     """The checkout's commit; empty where git does not tell."""
     here = Path(__file__).parent
