@@ -221,14 +221,14 @@ def small_lstm(b: small.GraphBuilder, batch: int) -> str:
     return b.add("matmul", h, small.weight(b, "head", 32, 10))
 
 
-def accuracy(epochs: int = 6, batch: int = 32) -> list[Row]:
+def accuracy(epochs: int = 10, batch: int = 32) -> list[Row]:
     """Losses and test accuracies, and how far each way is from one process."""
     digits = require("sklearn.datasets", "bench").load_digits()
     images, labels = (digits.images / 16).astype(np.float32)[:, None], digits.target.astype(np.int64)
     order = np.random.default_rng(0).permutation(len(labels))
     part = {"train": order[:1408], "test": order[1408:]}
     data, test = ({"x": images[part[name]], "label": labels[part[name]]} for name in ("train", "test"))
-    train = bn.Train(loss="softmax_cross_entropy", optimizer=bn.SGD(0.005, momentum=0.9))
+    train = bn.Train(loss="softmax_cross_entropy", optimizer=bn.Adam(0.002))
     rows: list[Row] = []
     for name, network in (("inception", small_inception), ("lstm", small_lstm)):
         b = small.GraphBuilder()
