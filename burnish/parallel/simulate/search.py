@@ -218,14 +218,14 @@ class _Walker:
             yield self._with(choice, block, self.first[block] + number)
 
     def _dealt(self, block: Sequence[int], choice: Choice) -> Iterator[Choice]:
-        """Of each split the places side by side: one operation after the other, or one run of them after the other."""
+        """Places side by side of each split: for one operation after the other, or for runs of them."""
         for places in self._side_by_side(block[0]):
             order = np.arange(len(block))
             for which in (order % len(places), order * len(places) // len(block)):
                 yield self._with(choice, block, self.first[block] + places[which])
 
     def _side_by_side(self, i: int) -> Iterator[NDArray[np.int64]]:
-        """Of each split the configurations, from the operation's first on, that share no device, if there are some."""
+        """Configurations of each split that share no device, from the operation's first on, where there are some."""
         space, first = self.simulator.problem.space, int(self.first[i])
         splits = self.simulator.t.configurations[first : first + int(self.count[i]), SPLIT]
         for split in dict.fromkeys(splits.tolist()):
