@@ -23,12 +23,12 @@ from burnish.boost.params import Params
 from burnish.boost.training import Training
 from burnish.runtime.threads import Workers
 
-EPSILONS = {"exact": {"tree_method": "exact"}, **{
+EPSILONS: Mapping[str, Mapping[str, Any]] = {"exact": {"tree_method": "exact"}, **{
     f"{proposal} eps={epsilon}": {"tree_method": "approx", "proposal": proposal, "max_bin": round(1 / epsilon)}
     for proposal, epsilon in (("global", 0.3), ("local", 0.3), ("global", 0.05))
 }}  # fmt: skip
 EVERY = 5  # trees between two tests of a curve
-Grown = tuple[Callable[[], None], Callable[[], NDArray[Any]]]  # one more tree; scores of the held-out rows
+Grown = tuple[Callable[[], object], Callable[[], NDArray[Any]]]  # one more tree; scores of the held-out rows
 
 
 def measure(quick: bool = False) -> list[Row]:

@@ -109,6 +109,14 @@ def test_a_walk_accepts_by_the_metropolis_rule(simulator: Simulator) -> None:
     assert (np.abs(accepted - chance) <= 4 * np.sqrt(chance * (1 - chance) / walks) + 1e-9).all()
 
 
+def test_a_space_holds_what_is_allowed() -> None:
+    model, cluster = operations(dense(512, 1024, 256)), machine("p100:1x2")
+    placed = StrategySpace(model, cluster, allowed=lambda _, chosen: len(chosen.devices) == 1)
+    assert placed.count.tolist() == [2, 2] and StrategySpace(model, cluster).count.min() > 2
+    with pytest.raises(PlanError, match="no configuration is allowed"):
+        StrategySpace(model, cluster, allowed=lambda *_: False)
+
+
 def test_steps_of_a_layer_are_one_block() -> None:
     b = GraphBuilder()
     w = b.constant(np.zeros((64, 64), np.float32), "w")

@@ -203,11 +203,11 @@ class _Walker:
                     choice, now = new, ns
         return choice
 
-    def moves_of(self, blocks: Sequence[Sequence[int]]) -> list[Options]:
+    def moves_of(self, blocks: Sequence[Sequence[int]]) -> Sequence[Options]:
         """For each block every configuration, all else as it is, and the ways to deal it out."""
-        return [partial(self._alike, block) for block in blocks] + [partial(self._dealt, b) for b in blocks if b[1:]]
+        return [*(partial(self._alike, block) for block in blocks), *(partial(self._dealt, b) for b in blocks if b[1:])]
 
-    def pairs(self) -> list[Options]:
+    def pairs(self) -> Sequence[Options]:
         """For two operations that are joined by an edge, or are of one block, every two of their configurations."""
         joined = {(edge.producer, edge.consumer) for edge in self.simulator.problem.model.edges}
         joined |= {pair for block in self.blocks for pair in pairwise(block)}
