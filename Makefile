@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all bench fuzz lint size docs clean
+.PHONY: demo test test-all bench evidence fuzz lint size docs clean
 
 demo: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.demo
@@ -19,6 +19,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.e2e
 	$(BIN)/python -m benchmarks.overheads
 	$(BIN)/python -m benchmarks.boost
+
+# The papers' experiments whose results are missing or older than their code, one after the other; it may be interrupted.
+evidence: $(VENV)/.dev
+	$(BIN)/python -m benchmarks run
+	$(BIN)/python -m benchmarks index
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tools.fuzz --count 1000 --jobs 2 --shrink fuzz-failures

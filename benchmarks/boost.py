@@ -18,7 +18,9 @@ from rich.table import Table
 
 from benchmarks.provenance import stored
 
-SECTIONS = ("first", "hist", "airline", "exact", "ranking", "tuner", "prediction", "external", "distributed")
+SECTIONS = (
+    "first", "hist", "airline", "exact", "convergence", "ranking", "tuner", "prediction", "external", "distributed",
+)  # fmt: skip
 COLUMNS = ("ours", "peers", "ratio", "asked", "note")
 
 

@@ -28,7 +28,7 @@ def torch_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] 
     torch.set_num_threads(threads)
     csr = graph.csr.without_self_loops()
     ones = torch.ones(csr.edges)
-    ends = torch.from_numpy(np.array(csr.offsets)), torch.from_numpy(np.array(csr.sources, np.int64))
+    ends = (torch.from_numpy(np.array(array, np.int32)) for array in (csr.offsets, csr.sources))
     matrix = torch.sparse_csr_tensor(*ends, ones, (graph.vertices, graph.vertices))
     degrees = torch.from_numpy(csr.degrees.astype(np.float32))[:, None]
 
@@ -54,6 +54,8 @@ def torch_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] 
             return (spread(z) + z) * scale + own["bias"]
         if net.layers[number].kind == "sage":
             return h @ own["own"] + spread(h @ own["neighbours"]) * mean + own["bias"]
+        if net.layers[number].kind == "commnet":
+            return h @ own["own"] + spread(h @ own["told"]) * mean
         z = h @ own["first"]
         return torch.relu(spread(z) + z + own["first_bias"]) @ own["second"] + own["second_bias"]
 
@@ -95,6 +97,7 @@ def pyg_step(net: Network, graph: Graph, threads: int, most: float) -> Callable[
         "gcn": lambda n: pyg.GCNConv(widths[n], widths[n + 1]),
         "sage": lambda n: pyg.SAGEConv(widths[n], widths[n + 1]),
         "gin": lambda n: pyg.GINConv(_perceptron(widths, n)),
+        "commnet": lambda n: pyg.SAGEConv(widths[n], widths[n + 1], bias=False),  # the same sum of two products
         "gat": lambda n: pyg.GATConv(widths[n], widths[n + 1] // heads[n], heads[n]),
     }
     kind = net.layers[0].kind
@@ -147,6 +150,7 @@ def dgl_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] | 
         "gcn": lambda n: nn.GraphConv(widths[n], widths[n + 1], norm="both"),
         "sage": lambda n: nn.SAGEConv(widths[n], widths[n + 1], "mean"),
         "gin": lambda n: nn.GINConv(_perceptron(widths, n), "sum"),
+        "commnet": lambda n: nn.SAGEConv(widths[n], widths[n + 1], "mean", bias=False),
         "gat": lambda n: nn.GATConv(widths[n], widths[n + 1] // heads[n], heads[n]),
     }
     layers = torch.nn.ModuleList([made[kind](n) for n in range(len(net.layers))])

@@ -1,9 +1,9 @@
 """Memory plans of training steps: thesis-chen figures 3.7 and 3.8, budgets, arenas, and planners beside the optimum.
 
-`python -m benchmarks.memory [offsets|optimum|residual|recurrent|budgets|deep …] [--depths N …] [--json FILE]`. Steps of
-"residual" and "recurrent" are planned at the thesis' sizes, on kernels that are laid out but not built; those of
-"budgets" and "deep" are compiled and run (`memory_steps.py`). Seconds of planners are of CPU; those of plans are
-estimates by `graph/costs.py`, but for "measured". Fails if a bar is missed.
+`python -m benchmarks.memory [offsets|optimum|residual|recurrent|budgets|speed|deep …] [--depths N …] [--json FILE]`.
+Steps of "residual" and "recurrent" are planned at the thesis' sizes, on kernels that are laid out but not built; those
+of "budgets", "speed" (figure 3.9) and "deep" are compiled and run (`memory_steps.py`). Seconds of planners are of CPU;
+those of plans are estimates by `graph/costs.py`, but for "measured". Fails if a bar is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 import burnish as bn
 from benchmarks.memory_networks import NETWORKS, residual, resnet, unrolled
-from benchmarks.memory_steps import contract, cpu, deep
+from benchmarks.memory_steps import contract, cpu, deep, speed
 from benchmarks.provenance import stored
 from burnish.driver.recompute import StepWork, call_seconds, outline, training_step
 from burnish.errors import ParameterError
@@ -38,6 +38,7 @@ from burnish.pipeline.plan import plan_kernels
 from burnish.train.step import Train, training_graph
 
 DEPTHS = (18, 34, 50, 101, 152, 200, 500, 1001, 1202)
+SPEED_DEPTHS, SPEED_LENGTHS = (50, 98, 194, 386), (16, 32, 64, 128)  # of steps that are run
 BATCH, SIZE = 32, 224
 GB = 10**9
 LINE = 64
@@ -212,6 +213,7 @@ def missed(report: dict[str, Any]) -> list[str]:
         off = max((one["process"]["off"] for one in row["plans"] if "process" in one), default=0.0)
         if off > 0.05:
             wrong.append(f"{row['model']}: a process's resident peak is {off:.1%} off (allowed: 5 %)")
+    wrong += [f"{row['network']} {row['size']}: other losses" for row in report.get("speed", ()) if not row["equal"]]
     for one in (one for row in report.get("deep", ()) for one in row["plans"]):
         if one["arena"] > one["budget"] or one["process"]["off"] > 0.05 or not one["equal"]:
             wrong.append(f"deep: {one}")
@@ -219,7 +221,7 @@ def missed(report: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    parts = ("offsets", "optimum", "residual", "recurrent", "budgets", "deep")
+    parts = ("offsets", "optimum", "residual", "recurrent", "budgets", "speed", "deep")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(parts)} (default: all)")
     parser.add_argument("--depths", type=int, nargs="*", default=DEPTHS)
@@ -235,7 +237,7 @@ def main() -> int:
     measure: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "offsets": arenas, "optimum": lambda: beside_the_optimum(args.solve),
         "residual": lambda: figure_residual(args.depths), "recurrent": lambda: figure_recurrent(args.lengths),
-        "budgets": lambda: contract(args.models), "deep": deep,
+        "budgets": lambda: contract(args.models), "speed": lambda: speed(SPEED_DEPTHS, SPEED_LENGTHS), "deep": deep,
     }  # fmt: skip
     report: dict[str, Any] = {}
     if args.json and args.json.exists():

@@ -115,6 +115,23 @@ def perceptron(layers: int, batch: int, width: int, classes: int = 1000) -> Grap
     return b.build(b.add("matmul", x, b.constant(head.astype(np.float32), "head")))
 
 
+def recurrent(steps: int, layers: int = 2, units: int = 64, batch: int = 16, classes: int = 1000) -> Graph:
+    """LSTM layers over so many steps, unrolled, and a product behind the last; seeded weights."""
+    b, r = GraphBuilder(), np.random.default_rng(0)
+
+    def weight(name: str, *shape: int) -> str:
+        return b.constant((r.standard_normal(shape) / np.sqrt(units)).astype(np.float32), name)
+
+    xs = [b.input(f"x{t}", (batch, units)) for t in range(steps)]
+    for layer in range(layers):
+        w, own = weight(f"w{layer}", units, 4 * units), weight(f"u{layer}", 4, units, units)
+        h, c = (b.constant(np.zeros((batch, units), np.float32), f"{name}{layer}") for name in "hc")
+        for t, x in enumerate(xs):
+            h, c = b.add_many("lstm_cell", b.add("matmul", x, w), h, c, own)
+            xs[t] = h
+    return b.build(b.add("matmul", xs[-1], weight("head", units, classes)))
+
+
 @dataclass(frozen=True)
 class Network:
     """A network that is executed: a residual one, or so many layers of a perceptron, for inputs of ``shape``."""

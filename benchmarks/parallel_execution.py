@@ -1,12 +1,14 @@
 """Executed parallel plans: simulated against measured steps, weights of random strategies, memory, a killed rank.
 
-`python -m benchmarks.parallel_execution [real|planned|weights|memory|overlap|killed …] [--strategies N] [--clock cpu]
+`python -m benchmarks.parallel_execution [PART …] [--strategies N] [--clock cpu]
 [--workers thread|process|torch] [--json FILE]`.
 
 planned   what `burnish.plan` chooses on 2 ranks: step times of splits, pipeline and data parallelism, ms
 real      step time of strategies on 2 ranks, predicted by costs that were measured here, against measured ones
 weights   random strategies of an MLP, a CNN with halo, attention, an LSTM on 2 and 4 ranks against one process
 memory    bytes of each rank, predicted and allocated (`benchmarks.parallel_memory`)
+accuracy  a small Inception and an LSTM on scikit-learn's digits: losses and accuracies by epochs of one process, data
+          parallelism, the plan for 2 K80 and a strategy drawn at random (thesis-jia table 3.3, figure 3.8 by epochs)
 overlap   how many kernels run while sums of gradients are under way, by the size of buckets
 killed    a rank killed in the middle of a step: seconds until it is named, and the weights after resuming
 
@@ -32,6 +34,7 @@ import numpy as np
 import burnish as bn
 from benchmarks.parallel_memory import memory
 from benchmarks.provenance import stored
+from burnish.base.optional import require
 from burnish.comm import launch
 from burnish.errors import WorkerError
 from burnish.fitting.fit import fit
@@ -181,6 +184,80 @@ def error_of(
     )
 
 
+# --- accuracy ---------------------------------------------------------------------------------------------------------
+
+
+def small_inception(b: small.GraphBuilder, batch: int) -> str:
+    """Two modules of four branches each behind a convolution, on images of 8 x 8."""
+    count = iter(range(99))
+
+    def conv(x: str, channels: int, size: int) -> str:
+        w = small.weight(b, f"w{next(count)}", channels, b.types[x].shape[1], size, size)
+        w = b.add("mul", w, b.constant(1.4))  # what ReLU takes from the size of activations
+        return b.add("relu", b.add("conv2d", x, w, pads=(size // 2,) * 4))
+
+    h = conv(b.input("x", (batch, 1, 8, 8)), 16, 3)
+    for _ in range(2):
+        pooled = b.add("avg_pool2d", h, kernel=(3, 3), pads=(1, 1, 1, 1))
+        branches = [
+            conv(h, 8, 1),
+            conv(conv(h, 8, 1), 16, 3),
+            conv(conv(conv(h, 8, 1), 16, 3), 16, 3),
+            conv(pooled, 8, 1),
+        ]
+        h = b.add("concat", *branches, axis=1)
+    h = b.add("reduce_mean", h, axes=(2, 3), keepdims=False)
+    return b.add("matmul", h, small.weight(b, "head", b.types[h].shape[1], 10))
+
+
+def small_lstm(b: small.GraphBuilder, batch: int) -> str:
+    """A layer of 32 units that reads an image row by row."""
+    x = b.input("x", (batch, 1, 8, 8))
+    w, r = small.weight(b, "w", 8, 128), small.weight(b, "r", 4, 32, 32)
+    h = c = b.constant(np.zeros((batch, 32), np.float32), "zero")
+    for t in range(8):
+        row = b.add("reshape", b.add("slice", x, starts=(0, 0, t, 0), extents=(batch, 1, 1, 8)), shape=(batch, 8))
+        h, c = b.add_many("lstm_cell", b.add("matmul", row, w), h, c, r)
+    return b.add("matmul", h, small.weight(b, "head", 32, 10))
+
+
+def accuracy(epochs: int = 10, batch: int = 32) -> list[Row]:
+    """Losses and test accuracies, and how far each way is from one process."""
+    digits = require("sklearn.datasets", "bench").load_digits()
+    images, labels = (digits.images / 16).astype(np.float32)[:, None], digits.target.astype(np.int64)
+    order = np.random.default_rng(0).permutation(len(labels))
+    part = {"train": order[:1408], "test": order[1408:]}
+    data, test = ({"x": images[part[name]], "label": labels[part[name]]} for name in ("train", "test"))
+    train = bn.Train(loss="softmax_cross_entropy", optimizer=bn.Adam(0.002))
+    rows: list[Row] = []
+    for name, network in (("inception", small_inception), ("lstm", small_lstm)):
+        b = small.GraphBuilder()
+        graph = b.build(network(b, batch))
+        model, here = operations(graph), machine("k80:1x2")
+        space = StrategySpace(model, here)
+        drawn = splits_of(model, space.strategy(space.random(1)))
+        found = bn.plan(graph, None, train, here, seconds=3.0, pipelines=False)
+        how: dict[str, Any] = {"epochs": epochs, "validation_data": test, "metrics": ["accuracy"]}
+        ways: dict[str, dict[str, Any]] = {
+            "one process": {}, "data parallelism": {"workers": 2}, f"plan: {found.name}": {"plan": found},
+            "drawn": {"plan": drawn, "workers": 2},
+        }  # fmt: skip
+        alone: Any = None
+        for way, more in ways.items():
+            kind = {"worker_kind": "thread"} if more else {}
+            report = fit(graph, data, train, **how, **more, **kind).report
+            alone = report if alone is None else alone
+            losses, first = np.asarray(report.losses), np.asarray(alone.losses)
+            rows.append({
+                "network": name, "way": way, "epochs": epochs, "apart": float(np.abs(losses - first).max() / first[0]),
+                "apart in 20 updates": float(np.abs(losses - first)[:20].max() / first[0]),
+                "last loss": float(losses[-1]), "test accuracy": report.evaluations[-1].metrics["accuracy"],
+                "curve": [[e.metrics["accuracy"], e.loss] for e in report.evaluations],
+            })  # fmt: skip
+            show({key: value for key, value in rows[-1].items() if key != "curve"})
+    return rows
+
+
 # --- overlap ----------------------------------------------------------------------------------------------------------
 
 
@@ -260,7 +337,9 @@ def show(row: Mapping[str, Any]) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["real", "planned", "weights", "memory", "overlap", "killed"])
+    parser.add_argument(
+        "parts", nargs="*", default=["real", "planned", "weights", "memory", "accuracy", "overlap", "killed"]
+    )
     parser.add_argument("--strategies", type=int, default=0, help="of weights (200), real (20), memory (10)")
     parser.add_argument("--networks", default=",".join(small.NETWORKS), help="of weights")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of real")
@@ -273,7 +352,8 @@ def main() -> None:
         "real": lambda: real(given.strategies or 20, ranks),
         "planned": lambda: planned(ranks),
         "weights": lambda: weights(given.strategies or 200, given.workers or "thread", given.networks.split(",")),
-        "memory": lambda: memory(wide(), given.strategies or 10), "overlap": overlap, "killed": killed,
+        "memory": lambda: memory(wide(), given.strategies or 10), "accuracy": accuracy,
+        "overlap": overlap, "killed": killed,
     }  # fmt: skip
     unknown = [part for part in given.parts if part not in parts]
     if unknown:

@@ -5,6 +5,7 @@
 networks   eight networks on 4x4 P100 and 16x4 K80, both models of synchronization, each row saying which
 embeddings DLRM and Candle Uno on 16, 48, 96 V100 (Summit), dense and sparse gradients of embeddings
 placement  the whole space against placement only (one device an operation), 4 K80
+spaces     four networks on 4 P100 in the spaces of earlier approaches (table 3.5): the dimensions that each splits
 bytes      NMT on 64 K80, a transferred byte costing some time as well
 memory     batches beyond the devices' memory: the plan that recomputes
 pipelines  the best pipeline (1F1B) against the best plan without
@@ -18,7 +19,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,12 @@ from benchmarks.parallel_networks import NETWORKS
 from benchmarks.provenance import stored
 from burnish.errors import PlanError
 from burnish.parallel.model.costs import Roofline
-from burnish.parallel.model.operations import OperationGraph
+from burnish.parallel.model.operations import Operation, OperationGraph
 from burnish.parallel.model.presets import machine
 from burnish.parallel.model.space import StrategySpace
+from burnish.parallel.model.strategy import Configuration
 from burnish.parallel.programs.pipelines import best_pipeline
-from burnish.parallel.simulate.baselines import data_parallel, expert
+from burnish.parallel.simulate.baselines import data_parallel, expert, model_parallel
 from burnish.parallel.simulate.bound import lower_bound
 from burnish.parallel.simulate.search import FASTEST, Found, PlanObjective, search
 from burnish.parallel.simulate.simulate import Simulator
@@ -57,13 +60,12 @@ def simulated(
     synchronization: str = "overlapped",
     strided: bool = True,
     sparse: bool = False,
-    degrees: int = 0,
     recompute: bool = False,
 ) -> Simulator:
-    """The simulator of a model, its space with both baselines, if their degrees are in it."""
+    """The simulator of a model, its space with both baselines."""
     own = machine(cluster)
-    also = [] if degrees == 1 else [data_parallel(model, own), expert(model, own)]
-    space = StrategySpace(model, own, strided=strided, also=also, degrees=degrees, recompute=recompute)
+    also = [data_parallel(model, own), expert(model, own)]
+    space = StrategySpace(model, own, strided=strided, also=also, recompute=recompute)
     return Simulator(Problem(space, Roofline(), synchronization, sparse))
 
 
@@ -131,6 +133,56 @@ def embeddings(seconds: float) -> list[Row]:
     return rows
 
 
+def splits(op: Operation, chosen: Configuration) -> set[str]:
+    """The dimensions that a configuration splits: sample, parameter, attribute."""
+    return {axis.role for axis, degree in zip(op.axes, chosen.degrees, strict=True) if degree > 1}
+
+
+def fixed(chosen: Configuration) -> bool:
+    """Whether its tasks are on the first devices, in order: no operation chooses where it runs."""
+    return chosen.devices == tuple(range(len(chosen.devices)))
+
+
+SPACES: Mapping[str, Callable[[Operation, Configuration], bool]] = {  # table 3.5; O is a choice of the devices
+    "O (ColocRL)": lambda op, c: not splits(op, c),
+    "O, P (model parallelism)": lambda op, c: splits(op, c) <= {"parameter"},
+    "S, O (Wu et al.)": lambda op, c: splits(op, c) <= {"sample"},
+    "S, P (one weird trick)": lambda op, c: fixed(c) and splits(op, c) in (set(), {"sample"}, {"parameter"}),
+    "S, A, P (OptCNN)": lambda _, c: fixed(c),
+    "S, O, A, P": lambda *_: True,
+}
+
+
+def within(name: str, model: OperationGraph, cluster: str) -> tuple[Simulator, dict[str, np.ndarray]]:
+    """The simulator of a space of ``SPACES``, and starts in it: the baselines that it has, and random strategies."""
+    own = machine(cluster)
+    space = StrategySpace(model, own, allowed=SPACES[name])
+    starts = {str(seed): space.random(seed) for seed in range(4)}
+    for baseline in (data_parallel, model_parallel, expert):
+        with suppress(PlanError):
+            starts[baseline.__name__] = space.choice(baseline(model, own))
+    return Simulator(Problem(space, Roofline())), starts
+
+
+def spaces(seconds: float, names: Sequence[str] = ("alexnet", "inception_v3", "rnnlm", "nmt")) -> list[Row]:
+    """The best strategy found in each space of table 3.5, whether it fits or not, and its time over the whole space's.
+
+    8 steps of a recurrent layer are one operation, as in the published simulator.
+    """
+    rows = []
+    for name in names:
+        model = NETWORKS[name](4, **({"chunk": 8} if name in ("rnnlm", "nmt") else {}))
+        found = {}
+        for kind in SPACES:
+            sim, starts = within(kind, model, "p100:1x4")
+            found[kind] = search(sim, starts, cpu(seconds), objective=PlanObjective(memory=False)).ns / 1e6
+        whole = found["S, O, A, P"]
+        rows.append(show({
+            "network": name, "machine": "p100:1x4", **found, **{f"x {kind}": ms / whole for kind, ms in found.items()},
+        }))  # fmt: skip
+    return rows
+
+
 def placement(seconds: float) -> list[Row]:
     """The whole space against strategies that only place operations."""
     rows = []
@@ -138,9 +190,8 @@ def placement(seconds: float) -> list[Row]:
         model = NETWORKS[name](4)
         whole = simulated(model, "k80:1x4")
         found = search(whole, starts_of(whole), cpu(seconds))
-        only = simulated(model, "k80:1x4", degrees=1)
-        drawn = {str(seed): only.problem.space.random(seed) for seed in range(4)}
-        placed = search(only, drawn, cpu(seconds), objective=PlanObjective(memory=False))
+        only, starts = within("O (ColocRL)", model, "k80:1x4")
+        placed = search(only, starts, cpu(seconds), objective=PlanObjective(memory=False))
         rows.append(show({
             "network": name, "machine": "k80:1x4", "synchronization": "overlapped", "found": found.ns / 1e6,
             "placement": placed.ns / 1e6, "x placement": placed.ns / found.ns, "thesis x": "3.4-3.8",
@@ -149,8 +200,10 @@ def placement(seconds: float) -> list[Row]:
 
 
 def penalized(seconds: float) -> list[Row]:
-    """NMT on 64 K80 where a byte costs time as well."""
-    sim = simulated(NETWORKS["nmt"](64), "k80:16x4")
+    """NMT on 64 K80 where a byte costs time as well; 8 steps of a layer are one operation, as in the published
+    simulator: with a step each, the seconds end before the search has looked at more than its starts.
+    """
+    sim = simulated(NETWORKS["nmt"](64, chunk=8), "k80:16x4")
     rows = []
     for objective in (FASTEST, PlanObjective(per_byte=PENALTY)):
         found = search(sim, starts_of(sim), cpu(seconds), objective=objective)
@@ -211,8 +264,8 @@ def show(row: Row) -> Row:
 
 
 PARTS: Mapping[str, Callable[[float], list[Row]]] = {
-    "networks": networks, "embeddings": embeddings, "placement": placement, "bytes": penalized, "memory": memory,
-    "pipelines": pipelines,
+    "networks": networks, "embeddings": embeddings, "placement": placement, "spaces": spaces, "bytes": penalized,
+    "memory": memory, "pipelines": pipelines,
 }  # fmt: skip
 
 

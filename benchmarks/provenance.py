@@ -31,7 +31,8 @@ def provenance() -> dict[str, Any]:
     own = host()
     program = Path(sys.argv[0])
     name = ".".join(program.with_suffix("").parts[-2:]) if program.suffix == ".py" else program.name
-    words = ["python -m", name.removesuffix(".__main__"), *sys.argv[1:]]
+    given = (Path(word).name if word.startswith("/") else word for word in sys.argv[1:])  # no folder of one machine
+    words = ["python -m", name.removesuffix(".__main__"), *given]
     return {
         "commit": _commit(), "date": date.today().isoformat(), "cpu": f"{_model()} ({own.cpu})", "cores": own.cores,
         "versions": versions, "command": " ".join(words),
@@ -42,6 +43,15 @@ def stored(report: Mapping[str, Any] | Sequence[Any], **how: Any) -> str:
     """JSON of a report, which opens with its provenance; a list becomes "rows"."""
     own = report if isinstance(report, Mapping) else {"rows": list(report)}
     return json.dumps({"measured": provenance(), **own}, **how)
+
+
+def kind_of_machine() -> str:
+    """How files of results call this machine: its maker's word for the CPU, its widest vectors, its cores."""
+    own = host()
+    makers = [word for word in ("epyc", "xeon", "ryzen", "core") if word in _model().lower()]
+    vectors = [word for word in ("amx-bf16", "avx512f", "avx2") if word in own.features]
+    words = [*(makers or [own.cpu])[:1], *(word.removesuffix("-bf16").removesuffix("f") for word in vectors[:1])]
+    return "-".join([*words, f"{own.cores}cores"])
 
 
 def _commit() -> str:

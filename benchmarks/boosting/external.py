@@ -1,14 +1,17 @@
 """Out-of-core training (§2.3.3, §2.5.5): data of four budgets, the memory it took, and what each technique costs."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,7 @@ from burnish.boost.external import ExternalGrower, train_external
 from burnish.boost.grower import HistGrower
 from burnish.boost.metric import area_under_curve
 from burnish.boost.model import Model
+from burnish.boost.outofcore import spool
 from burnish.boost.outofcore.ingest import ingest
 from burnish.boost.outofcore.store import ColumnStore
 from burnish.boost.params import Params
@@ -28,6 +32,7 @@ from burnish.boost.sampling import EVERY_COLUMN
 from burnish.runtime.threads import Workers
 
 FEATURES, CHUNK, BUDGET = 28, 100_000, 256 << 20
+PACE = 30e6  # bytes a second of a slow disk, as each folder of a paced store is read
 ALLOWANCE = 300 << 20  # for the interpreter and its libraries
 PARAMS = {"objective": "binary:logistic", "max_depth": 8, "learning_rate": 0.1, "threads": 2}
 HELD_OUT = 1_000_000_007  # a seed that no chunk has
@@ -42,7 +47,7 @@ def measure(quick: bool = False) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         outside = child("train", rows=rows, rounds=rounds, budget=budget, folder=folder)
         inside = child("train", rows=rows, rounds=rounds, budget=0, folder=folder)
-        timing = child("time", rows=100_000 if quick else 2_000_000, budget=0, rounds=rounds, folder=folder)
+        timing = child("time", rows=100_000 if quick else 400_000, budget=0, rounds=rounds, folder=folder)
     size = 4 * FEATURES * rows
     report = [
         row("peak resident memory, MB", outside["peak"] / 2**20, {}, f"<= {(budget + ALLOWANCE) >> 20}",
@@ -53,8 +58,9 @@ def measure(quick: bool = False) -> list[Row]:
             f"{outside['compressed']:.2f}, {outside['pieces']:.0%} of the pieces compressed"),
         row("whole training, s", outside["seconds"], {}, "-", f"in memory {inside['seconds']:.1f} s, {rounds} rounds"),
     ]  # fmt: skip
-    memory, ratio = timing["memory"], timing.pop("stored / float32")
+    memory, ratio, chosen = timing["memory"], timing.pop("stored / float32"), timing.pop("codecs")
     report.append(row("stored / float32, half the columns of few values", ratio, {}, "-", f"paper: {PAPER}"))
+    report.append({**row("codecs that auto chose", len(set(chosen.values())), {}, "-", str(chosen)), "codecs": chosen})
     for name, seconds in timing.items():
         report.append(row(f"ms a tree, {name}", 1000 * seconds, {}, "-", f"{seconds / memory:.2f} × in memory"))
     return report
@@ -118,8 +124,27 @@ def peak_memory() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 
 
-def time_trees(rows: int, rounds: int, budget: int, folder: str) -> dict[str, float]:
-    """Median seconds of a tree in memory and from disk: compressed or not, one or two folders, cached or not."""
+class PacedStore(ColumnStore):
+    """A store whose folders are read at ``PACE`` each, as slow disks are: who reads waits until its turn is over."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._lock, self._free = threading.Lock(), [0.0] * len(self.folders)
+
+    def read(self, block: int, piece: int, into: NDArray[np.uint8], scratch: bytearray) -> None:
+        """As a store's, later."""
+        folder = block % len(self.folders)
+        with self._lock:
+            until = max(self._free[folder], time.monotonic()) + int(self.pieces[block, piece]["stored"]) / PACE
+            self._free[folder] = until
+        time.sleep(max(0.0, until - time.monotonic()))
+        super().read(block, piece, into, scratch)
+
+
+def time_trees(rows: int, rounds: int, budget: int, folder: str) -> dict[str, Any]:
+    """Median seconds of a tree in memory and from disk: by codec, one or two folders, from the system's cache, from the
+    disk, and from paced disks, for which "auto" is given their pace.
+    """
     workers, params = Workers(2), Params.of(PARAMS)
     # Every other four columns (those of one piece) of few values, as counts have: there is something to compress.
     data = [(np.where(np.arange(FEATURES) // 4 % 2, x, np.round(x)), y) for x, y in chunks(rows)]
@@ -127,19 +152,26 @@ def time_trees(rows: int, rounds: int, budget: int, folder: str) -> dict[str, fl
         "memory": HistGrower(Dataset.of(np.concatenate([x for x, _ in data])), params, workers),
     }
     stores: dict[str, ColumnStore] = {}
-    for compression in ("none", "zlib"):
+    codecs: dict[str, str] = {}
+    for compression in ("none", "zlib", "auto"):
         for shards in (1, 2):
             name = f"{compression}, {shards} folder{'s' * (shards > 1)}"
-            folders = [Path(folder) / f"{compression}{shards}{k}" for k in range(shards)]
-            stores[name] = ingest(data, folders, params.max_bin, workers, memory=256 << 20, compression=compression)
-            growers[name] = ExternalGrower(stores[name], params, workers)
+            for paced in (False, True):
+                own = f"{name}, paced" if paced else name
+                folders = [Path(folder) / f"{compression}{shards}{k}{paced}" for k in range(shards)]
+                rate = mock.patch.object(spool, "disk_rate", lambda *_: PACE) if paced else contextlib.nullcontext()
+                with rate:
+                    store = ingest(data, folders, params.max_bin, workers, memory=256 << 20, compression=compression)
+                codecs |= {own: store.header["compression"]} if compression == "auto" else {}
+                stores[own] = PacedStore.open(folders) if paced else store
+                growers[own] = ExternalGrower(stores[own], params, workers)
     label = np.concatenate([y for _, y in data])
     hessian = np.random.default_rng(0).uniform(0.1, 0.25, rows).astype(np.float32)
     gradient = (0.5 - label) * hessian
     times: dict[str, list[float]] = {}
     for turn in range(rounds + 1):
         for name, grower in growers.items():
-            for cold in (False, True) if name in stores else (False,):
+            for cold in (False, True) if name in stores and not isinstance(stores[name], PacedStore) else (False,):
                 if cold:
                     stores[name].forget()
                 began = time.perf_counter()
@@ -147,7 +179,7 @@ def time_trees(rows: int, rounds: int, budget: int, folder: str) -> dict[str, fl
                 if turn:
                     times.setdefault(name + ", cache dropped" * cold, []).append(time.perf_counter() - began)
     found = {name: median(values) for name, values in times.items()}
-    return found | {"stored / float32": sizes(stores["zlib, 1 folder"])["ratio"]}
+    return found | {"stored / float32": sizes(stores["zlib, 1 folder"])["ratio"], "codecs": codecs}
 
 
 def main() -> None:

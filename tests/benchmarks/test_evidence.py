@@ -3,7 +3,10 @@
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.evidence import EXPERIMENTS, PAPERS, RESULTS, STATUSES, index
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.evidence import EXPERIMENTS, JOBS, PAPERS, RESULTS, STATUSES, index
 
 COUNTS = {
     "tvm": 11, "autotvm": 10, "adatune": 12, "taso": 8, "xgboost": 11, "mxnet": 3, "flexflow": 13, "roc": 8,
@@ -26,3 +29,22 @@ def test_what_rows_name_exists() -> None:
 
 def test_the_index_is_written_from_the_list() -> None:
     assert (RESULTS / "INDEX.md").read_text(encoding="utf-8") == index(), "python -m benchmarks index"
+
+
+def test_jobs_run_programs_that_there_are() -> None:
+    for paper, words in JOBS.values():
+        assert paper in PAPERS
+        assert (Path(RESULTS).parents[1] / f"{words.split()[0].replace('.', '/')}.py").exists(), words
+
+
+def test_a_run_goes_on_behind_what_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    monkeypatch.setattr(command, "JOBS", {"one": ("roc", "platform --json"), "two": ("roc", "no_module --json")})
+    assert command.run([]) == 1
+    (made,) = tmp_path.iterdir()  # what fails leaves nothing
+    assert made.name.startswith("one-") and made.read_text()
+    made.write_text("kept")
+    assert command.run([]) == 1
+    assert made.read_text() == "kept"
+    assert command.run(["one"]) == 0
+    assert made.read_text() != "kept"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.parallel_networks import rnnlm
 from burnish.cli import app
 from burnish.errors import PlanError
 from burnish.fitting.planned import plan, read_plan
@@ -78,6 +79,42 @@ def test_the_search_finds_the_optimum_of_a_small_space(simulator: Simulator) -> 
     found = search(simulator, {"data": start}, Budget(trials=400))
     assert found.ns == min(everything(simulator).values())
     assert found.ns <= found.times["data"] == simulator.full(start)
+
+
+def test_steps_that_share_weights_are_dealt_out_where_that_is_the_optimum() -> None:
+    model, cluster = rnnlm(4, steps=2), machine("p100:1x4")
+    space = StrategySpace(model, cluster, strided=False, also=[data_parallel(model, cluster)])
+    sim = Simulator(Problem(space, Roofline()))
+    start = space.choice(data_parallel(model, cluster))
+    found = search(sim, {"data": start}, Budget(trials=1000))
+    best = optimum(sim, found.choice)
+    assert best.proven
+    assert found.ns == best.ns
+    devices = [set(space.configuration(int(c)).devices) for c in found.choice[-2:]]
+    assert not devices[0] & devices[1]
+
+
+def test_a_walk_accepts_by_the_metropolis_rule(simulator: Simulator) -> None:
+    space, walks = simulator.problem.space, 3000
+    times = everything(simulator)
+    start = np.array(min(times, key=times.__getitem__), np.int32)
+    now, first, count = simulator.full(start), int(space.first[0]), int(space.count[0])
+    numbers = [number for number in range(first, first + count) if number != start[0]]
+    slower = np.array([times[number, int(start[1])] - now for number in numbers])
+    temperature = float(np.median(slower)) / now
+    chance = np.minimum(1.0, np.exp(-slower / (temperature * now))) / count  # to be drawn and accepted: equation 3.1
+    assert ((chance * count > 0.2) & (chance * count < 0.8)).any()
+    ends = [int(simulator.walk(start, 1, temperature, seed, [[0]]).current[0]) for seed in range(walks)]
+    accepted = np.array([ends.count(number) for number in numbers]) / walks
+    assert (np.abs(accepted - chance) <= 4 * np.sqrt(chance * (1 - chance) / walks) + 1e-9).all()
+
+
+def test_a_space_holds_what_is_allowed() -> None:
+    model, cluster = operations(dense(512, 1024, 256)), machine("p100:1x2")
+    placed = StrategySpace(model, cluster, allowed=lambda _, chosen: len(chosen.devices) == 1)
+    assert placed.count.tolist() == [2, 2] and StrategySpace(model, cluster).count.min() > 2
+    with pytest.raises(PlanError, match="no configuration is allowed"):
+        StrategySpace(model, cluster, allowed=lambda *_: False)
 
 
 def test_steps_of_a_layer_are_one_block() -> None:

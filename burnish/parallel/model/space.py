@@ -7,7 +7,7 @@ Where results may be recomputed, each configuration has a twin that does so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -26,7 +26,8 @@ class StrategySpace:
     """Configurations by number. Those of operation i are ``first[i]`` to ``first[i] + count[i] - 1``.
 
     ``strided``: also devices that are not neighbours, and the two orders of them. ``also``: strategies whose
-    configurations are added. ``recompute``: the second half of each operation's configurations are the first ones with
+    configurations are added. ``allowed``: whether an operation may have a configuration (default: each), for spaces of
+    fewer dimensions. ``recompute``: the second half of each operation's configurations are the first ones with
     their results recomputed; ``plain`` is the number of the others. A strategy is ``choice``: int32, a number for each
     operation.
     """
@@ -37,12 +38,12 @@ class StrategySpace:
         machine: DeviceCluster,
         strided: bool = True,
         also: Iterable[Strategy] = (),
-        degrees: int = 0,
+        allowed: Callable[[Operation, Configuration], bool] | None = None,
         recompute: bool = False,
     ) -> None:
         self.model, self.machine, self.recompute = model, machine, recompute
         size = machine.size
-        self.levels = allowed_degrees(machine) if not degrees else [d for d in allowed_degrees(machine) if d <= degrees]
+        self.levels = allowed_degrees(machine)
         wanted: dict[int, list[Configuration]] = {}
         for strategy in also:
             for i, op in enumerate(model.operations):
@@ -61,11 +62,15 @@ class StrategySpace:
         starts = []
         for members in self.classes:
             op = model.operations[members[0]]
-            found = dict.fromkeys(configurations(op, size, self.levels, strided))
+            found = dict.fromkeys(
+                c for c in configurations(op, size, self.levels, strided) if allowed is None or allowed(op, c)
+            )
             for i in members:
                 for chosen in wanted.get(i, ()):
                     chosen.check(model.operations[i], machine)
                     found.setdefault(replace(chosen, recompute=False))
+            if not found:
+                raise PlanError(f"operation '{op.name}': no configuration is allowed; allowed: one at least")
             if recompute:
                 found |= dict.fromkeys([replace(chosen, recompute=True) for chosen in found])
             starts.append(len(self._all))

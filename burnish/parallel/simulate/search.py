@@ -2,16 +2,20 @@
 
 Source: thesis-jia section 3.5: starts from data parallelism, an expert's strategy and random ones; proposals change an
 operation's configuration at random; a walk ends when half of its time has brought nothing. Beyond it, operations of one
-block (all steps of a layer) first take every configuration together, in sweeps until none brings anything: what a walk
-of single operations does not find, as one step of a layer changes next to nothing. One more start is the optimum of
-summed costs, by dynamic programming. A strategy beyond a device's memory recomputes results where the space allows it.
+block (all steps of a layer) first take every configuration together, or are dealt out to devices side by side, in
+sweeps until none brings anything: what a walk of single operations does not find, as one step of a layer changes next
+to nothing. One more start is the optimum of summed costs, by dynamic programming. After the walk pairs of operations
+(neighbours, or of one block) take every two configurations: two that swap devices are a step back each alone. A
+strategy beyond a device's memory recomputes results where the space allows it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +29,7 @@ from burnish.parallel.simulate.simulate import Simulator
 from burnish.search.budget import Budget, Event, SearchReport, Tally
 
 Choice = NDArray[np.int32]
+Options = Callable[[Choice], Iterator[Choice]]  # other strategies, given one
 _BEYOND = 1e18  # costs from here on are those of strategies that do not fit
 _ROUND = 256  # proposals of a walk between two looks at the clock, at first
 ELIMINATION, EVERYWHERE = "dynamic programming", ", everything at the same time"  # names of starts
@@ -99,8 +104,9 @@ def search(
 ) -> Found:
     """The best strategy that the budget allows to find from some starts, never one that is slower than a start.
 
-    ``blocks``: sweeps over blocks first, for half of the seconds at most; else only walks. ``summed``: from the optimum
-    of summed costs as well. A trial of the report is a simulated proposal of a sweep, or a round of a walk. Raises
+    ``blocks``: sweeps over blocks first, for half of the seconds at most, and over pairs at the end; else only walks.
+    ``summed``: from the optimum of summed costs as well. A trial of the report is a simulated proposal of a sweep, or a
+    round of a walk. Raises
     PlanError where no start fits the devices' memory and none that does is met.
     """
     walker = _Walker(simulator, objective, Tally(budget, progress), seed)
@@ -115,10 +121,13 @@ def search(
     if blocks:
         nearest, *others = sorted(begin, key=lambda name: costs[name])
         for name in [nearest, *sorted(others, key=lambda name: not name.endswith(EVERYWHERE))][:3]:
-            walker.sweep(np.array(begin[name], np.int32), walker.blocks, 0.5)
+            walker.sweep(np.array(begin[name], np.int32), walker.moves_of(walker.blocks), 0.5)
         if walker.tally.best is not None:
-            walker.sweep(walker.tally.best, [run for block in walker.blocks for run in _runs(block)[1:]], 0.75)
+            runs = [run for block in walker.blocks for run in _runs(block)[1:]]
+            walker.sweep(walker.tally.best, walker.moves_of(runs), 0.75)
     walker.walk(walker.tally.best if walker.tally.best is not None else next(iter(starts.values())))
+    if blocks and walker.tally.best is not None:
+        walker.sweep(walker.tally.best, walker.pairs(), 1.0)
     walker.tally.stop("exhausted")
     report = walker.tally.report()
     if report.best is None or report.cost >= _BEYOND:
@@ -194,27 +203,70 @@ class _Walker:
                     choice, now = new, ns
         return choice
 
-    def sweep(self, choice: Choice, blocks: Sequence[Sequence[int]], share: float) -> None:
-        """Every configuration for each block, as long as that brings something, up to a share of all seconds."""
+    def moves_of(self, blocks: Sequence[Sequence[int]]) -> Sequence[Options]:
+        """For each block every configuration, all else as it is, and the ways to deal it out."""
+        return [*(partial(self._alike, block) for block in blocks), *(partial(self._dealt, b) for b in blocks if b[1:])]
+
+    def pairs(self) -> Sequence[Options]:
+        """For two operations that are joined by an edge, or are of one block, every two of their configurations."""
+        joined = {(edge.producer, edge.consumer) for edge in self.simulator.problem.model.edges}
+        joined |= {pair for block in self.blocks for pair in pairwise(block)}
+        return [partial(self._both, pair) for pair in sorted(joined)]
+
+    def _alike(self, block: Sequence[int], choice: Choice) -> Iterator[Choice]:
+        for number in range(int(self.count[block[0]])):
+            yield self._with(choice, block, self.first[block] + number)
+
+    def _dealt(self, block: Sequence[int], choice: Choice) -> Iterator[Choice]:
+        """Places side by side of each split: for one operation after the other, or for runs of them."""
+        for places in self._side_by_side(block[0]):
+            order = np.arange(len(block))
+            for which in (order % len(places), order * len(places) // len(block)):
+                yield self._with(choice, block, self.first[block] + places[which])
+
+    def _side_by_side(self, i: int) -> Iterator[NDArray[np.int64]]:
+        """Configurations of each split that share no device, from the operation's first on, where there are some."""
+        space, first = self.simulator.problem.space, int(self.first[i])
+        splits = self.simulator.t.configurations[first : first + int(self.count[i]), SPLIT]
+        for split in dict.fromkeys(splits.tolist()):
+            found, taken = [], set[int]()
+            for number in np.flatnonzero(splits == split):
+                devices = space.configuration(first + int(number)).devices
+                if taken.isdisjoint(devices):
+                    found.append(number)
+                    taken.update(devices)
+            if len(found) > 1:
+                yield np.array(found)
+
+    def _both(self, pair: tuple[int, int], choice: Choice) -> Iterator[Choice]:
+        i, j = pair
+        for a, b in product(range(int(self.count[i])), range(int(self.count[j]))):
+            yield self._with(choice, [i, j], np.array([self.first[i] + a, self.first[j] + b]))
+
+    def _with(self, choice: Choice, operations: Sequence[int], numbers: NDArray[np.generic]) -> Choice:
+        new = choice.copy()
+        new[operations] = numbers
+        return new
+
+    def sweep(self, choice: Choice, moves: Sequence[Options], share: float) -> None:
+        """The best option of each move, as long as that brings something, up to a share of all seconds."""
         limit = self.tally.budget.seconds
         seconds = None if limit is None else share * limit
         now, choice = self.consider(choice)
         improved = True
         while improved and self._goes_on(seconds):
             improved = False
-            for block in blocks:
-                found, cost = self._best_of(choice, block, now, seconds)
+            for options in moves:
+                found, cost = self._best_of(choice, options, now, seconds)
                 if cost < now:
                     choice, now, improved = found, cost, True
                 if not self._goes_on(seconds):
                     return
 
-    def _best_of(self, choice: Choice, block: Sequence[int], now: float, seconds: float | None) -> tuple[Choice, float]:
-        """The best configuration of a block, all else as it is."""
+    def _best_of(self, choice: Choice, options: Options, now: float, seconds: float | None) -> tuple[Choice, float]:
+        """The best option of a move."""
         best = choice
-        for number in range(int(self.count[block[0]])):
-            new = choice.copy()
-            new[block] = self.first[block] + number
+        for new in options(choice):
             if (new == choice).all():
                 continue
             limit = None if now >= _BEYOND else math.ceil(now) - 1
