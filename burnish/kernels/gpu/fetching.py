@@ -35,7 +35,8 @@ class SharedTile:
     """Tiles of one factor in shared memory, of ``count`` rows along ``group``, and ``depth.block`` of the depth.
 
     By depth: [batch, tile, depth, row, depth inside]. By ``columns``, panels of as many as fit into 128 bytes: [batch,
-    tile, depth, panel, depth inside, column].
+    tile, depth, panel, depth inside, column]. Rows have 128 bytes, and panels as many rows as these have elements, of
+    which a shorter block of the depth, or fewer columns, leave the last ones alone.
     """
 
     name: str
@@ -58,7 +59,7 @@ class SharedTile:
         """All tiles, of which a block has a few at a time."""
         dtype = narrow(self.factor).dtype
         row = 128 // ITEM_BYTES[dtype]
-        inside = (self.count // row, self.depth.block, row) if self.columns else (self.count, row)
+        inside = (-(-self.count // row), row, row) if self.columns else (self.count, row)
         return Buffer(self.name, (self.batch.extent, self.tiles, self.depth.blocks, *inside), dtype)
 
     @property
@@ -76,9 +77,10 @@ class SharedTile:
         stage, count = self.name, self.vector
         b, o, ko = (var(stage, n) for n in ("b", self.outer, "ko"))
         if self.columns:
-            loops = [("k", self.depth.block), ("panel", self.count // self.row), ("piece", self.row // count)]
+            panels, across = -(-self.count // self.row), min(self.count, self.row)
+            loops = [("k", self.depth.block), ("panel", panels), ("piece", across // count)]
         else:
-            loops = [("i", self.count), ("piece", self.row // count)]
+            loops = [("i", self.count), ("piece", self.depth.block // count)]
             if moves_fastest(self.factor, (self.depth, self.group)) == 1:
                 loops.reverse()
         inner = var(stage, "piece") * count + var(stage, "v")
