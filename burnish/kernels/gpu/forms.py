@@ -259,13 +259,16 @@ def parts(task: KernelTask, kept: Sequence[Tensor]) -> Iterator[KernelTask]:
     names = {t.name for t in kept}
     done: dict[str, Tensor] = {}
 
-    def cut(t: Tensor, root: bool) -> Tensor:
-        if t.body is None or (t.name in names and not root):
+    def cut(t: Tensor, made: dict[str, Tensor]) -> Tensor:
+        if t.body is None or (t.name in names and made):
             return t if t.body is None else done.setdefault(t.name, Tensor(t.buffer))
-        return Tensor(t.buffer, t.axes, t.body, tuple(cut(i, False) for i in t.inputs))
+        if t.name not in made:
+            made[t.name] = t  # it is begun: what it reads is cut off
+            made[t.name] = Tensor(t.buffer, t.axes, t.body, tuple(cut(i, made) for i in t.inputs))
+        return made[t.name]
 
     for t in kept:
-        own = cut(t, True)
+        own = cut(t, {})
         inputs = tuple(dict.fromkeys(_placeholders(own)))
         yield KernelTask(f"{task.name}_{t.name}", inputs, (own,), "", {}, task.constants)
 
