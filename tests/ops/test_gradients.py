@@ -329,7 +329,7 @@ INTEGER = set(
         "isnan logical_not isinf equal not_equal less less_equal greater greater_equal logical_and logical_or "
         "logical_xor bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin shape_of count_ngrams "
         "max_pool_indices stop_gradient random_uniform random_normal multinomial byte_words byte_matmul byte_conv2d "
-        "find_keys"
+        "find_keys true_interval"
     )
 )
 # The gradient of a symmetric matrix is taken as symmetric, which no single element's difference shows.
@@ -339,7 +339,7 @@ SYMMETRIC = {"cholesky"}  # of which tests/frontend/torch has the gradient
 CHOSEN = set(
     words(
         "polyphase_conv2d split_conv2d split_stem split_matmul polyphase_weight split_weight_parts split_stem_parts "
-        "split_matrix_parts band"
+        "split_matrix_parts band interval"
     )
 )
 # Reductions over loaded extents, and what their structures are made by: in test_sparse.py.
