@@ -189,7 +189,7 @@ def _is_softmaxed(new: Rewrite, node: Node) -> bool:
 
 
 def _first_row(new: Rewrite, name: str) -> str | None:
-    """Mask of one row, of one that is the same in all rows, and in whatever else it is the same; None where rows differ."""
+    """One row of a mask that all rows share, and one of all else that is the same; None where rows differ."""
     shape = new.types[name].shape
     extents = tuple(1 if not _varies(new, name, len(shape) - d, FARTHEST) else n for d, n in enumerate(shape[:-1]))
     if extents and extents[-1] != 1:

@@ -34,7 +34,7 @@ class RowFront:
     warps: Warps
 
     def before(self, body: Stmt, warps: int) -> Stmt:
-        """Nest ``body``, whose blocks have so many warps, with the rows in shared memory of every block."""
+        """Nest ``body``, of blocks of ``warps`` warps, with the rows in the shared memory of each block."""
         held = self.rows.buffer.with_(scope=SHARED)
         own = RowBlock(self.task, self.form, self.warps, warps, 1).body("serial")
         return _in_blocks(body, lambda s: Alloc(held, seq(_held(own, held), _held(s, held))))

@@ -238,7 +238,7 @@ def output(t: Fragments) -> Stmt:
 
 
 def in_pairs(form: ContractionForm) -> bool:
-    """Whether the two neighbours of a row of the output that a thread has exist both or not at all, and lie together."""
+    """Whether a thread's two neighbours in a row of the output exist both or not at all, and lie together."""
     return form.stores_runs and form.columns.axes[-1].extent % 2 == 0
 
 
