@@ -28,7 +28,9 @@ from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMM
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
-TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
+# Of 192 columns are those of which a product may have fewer in its last wave of blocks, or beyond its end.
+SIDES = ((64, (64, 128, 192, 256)), (128, (64, 128, 192, 256)), (256, (64, 128)))
+TILES = tuple((m, n) for m, columns in SIDES for n in columns)
 STAGES = (3, 4, 6, 8)
 STAGE_BYTES = 226 << 10  # of all stages
 HELD = 34  # registers of a thread beside its sums
