@@ -120,7 +120,8 @@ def _measured(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Seq
             elif turned:
                 first = new.add("logical_not", first)
             ends[key] = new.add("true_interval", first)
-        masked = new.add(node.op, *node.inputs, node=node.name, **node.attrs)
+        name = new.fresh(f"{node.outputs[0]}.masked")
+        masked = new.add(node.op, *node.inputs, name=name, node=node.name, **node.attrs)
         return new.replace(node, "interval", masked, ends[key])
     return None
 

@@ -112,8 +112,8 @@ def _divide_loop(
             if found and extent % least == 0:
                 over, under = f"{name}/", f"{name}%"
                 own, values = {over: extent // least, under: least}, {}
-                for size in found:
-                    by, rest = Const(size), size // least
+                for number in found:
+                    by, rest = Const(number), number // least
                     values[Binary("//", Var(name), by)] = Var(over) // rest if rest > 1 else Var(over)
                     left = Var(over) % rest * least + Var(under) if rest > 1 else Var(under)
                     values[Binary("%", Var(name), by)] = left
