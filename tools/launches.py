@@ -4,7 +4,7 @@
 lowered to launches; code is made of it only where ``assembled`` asks for its registers.
 
 `python -m tools.launches` prints steps of training, `python -m tools.launches --networks [--dtype float16] [--batch N]
-[--target cuda:sm_90a] [--assembled]` networks; both need torch.
+[--target cuda:sm_90a] [--assembled]` networks, and `--inductor` what torch.compile makes of them; all need torch.
 """
 
 from __future__ import annotations
@@ -131,25 +131,70 @@ def _product_flops(task: KernelTask) -> float:
 
 
 NAMES = ("gpt", "bert", "resnet18")
-NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "bert_base")
+NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "bert_base", "gpt")
 
 
-def network(name: str, dtype: str, batch: int, machine: str, assembled: bool) -> LaunchTotals:
-    """Totals of a benchmark network in inference, its weights of ``dtype``."""
+def built(name: str, dtype: str, batch: int) -> tuple[Any, Any]:
+    """Module and input of a benchmark network, or of the GPT of :func:`training_steps`, its weights of ``dtype``."""
     import numpy as np
     import torch
 
     from benchmarks import models
+    from benchmarks.architectures.trained import Gpt
+
+    module: Any
+    if name == "gpt":
+        module, x = Gpt(8192, 512, 768, 4, 12).eval(), torch.zeros(batch, 512, dtype=torch.int64)
+    else:
+        module, arrays = models.network(name)
+        x = torch.from_numpy(np.repeat(next(iter(arrays.values())), batch, 0))
+    kind = getattr(torch, dtype)
+    return module.to(kind), x.to(kind) if x.is_floating_point() else x
+
+
+def inductor_kernels(name: str, dtype: str, batch: int) -> int:
+    """Kernels that torch.compile makes of a network in inference: what its scheduler has fused, and calls of libraries,
+    without what it computes of weights alone, since freezing does that once. Counted for a CPU, since it needs a GPU to
+    schedule for one; which nodes fuse is decided by the same rules.
+    """
+    import torch
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.ir import MultiOutput
+    from torch._inductor.scheduler import NopKernelSchedulerNode
+
+    module, x = built(name, dtype, batch)
+    found: list[int] = []
+    schedule = GraphLowering._update_scheduler
+
+    def counting(graph: Any) -> None:
+        schedule(graph)
+        weights = {name for name, t in graph.graph_inputs.items() if list(t.get_size()) != list(x.shape)}
+        for node in graph.scheduler.nodes:
+            named = isinstance(node, NopKernelSchedulerNode) or isinstance(node.node, MultiOutput)
+            if not named and not {dep.name for dep in node.read_writes.reads} <= weights:
+                found.append(1)
+        raise StopIteration
+
+    GraphLowering._update_scheduler = counting
+    torch._dynamo.reset()
+    try:
+        with torch.no_grad():
+            torch.compile(module)(x)
+    except torch._dynamo.exc.BackendCompilerFailed:
+        pass  # all is counted: there is no need of code
+    finally:
+        GraphLowering._update_scheduler = schedule
+    return sum(found)
+
+
+def network(name: str, dtype: str, batch: int, machine: str, assembled: bool) -> LaunchTotals:
+    """Totals of a network in inference, see :func:`built`."""
     from burnish.driver.compilation import compile_kernels
     from burnish.frontend.torch.export import import_torch
     from burnish.machines.target import target
 
-    arrays: dict[str, Any]
-    module: Any
-    module, arrays = models.network(name)
-    x = torch.from_numpy(np.repeat(next(iter(arrays.values())), batch, 0))
-    kind = getattr(torch, dtype)
-    graph = import_torch(module.to(kind), (x.to(kind) if x.is_floating_point() else x,)).graph
+    module, x = built(name, dtype, batch)
+    graph = import_torch(module, (x,)).graph
     noted: dict[str, KernelWork] = {}
     return totals(compile_kernels(graph, target(machine), make=counted(noted, assembled)), noted)
 
@@ -189,14 +234,19 @@ def main() -> None:
     """Prints a table of steps of training, or of networks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", action="store_true")
+    parser.add_argument("--inductor", action="store_true")
+    parser.add_argument("names", nargs="*", default=[], help="of networks; all by default")
     parser.add_argument("--assembled", action="store_true")
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--target", default="cuda:sm_90a")
     args = parser.parse_args()
-    for name in NETWORKS if args.networks else ():
-        print(name, args.dtype, network(name, args.dtype, args.batch, args.target, args.assembled), flush=True)
-    if args.networks:
+    for name in args.names or NETWORKS if args.networks or args.inductor else ():
+        if args.inductor:
+            print(name, args.dtype, "inductor", inductor_kernels(name, args.dtype, args.batch), flush=True)
+        if args.networks:
+            print(name, args.dtype, network(name, args.dtype, args.batch, args.target, args.assembled), flush=True)
+    if args.networks or args.inductor:
         return
     for name in NAMES:
         for precision in ("bfloat16", None):

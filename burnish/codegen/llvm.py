@@ -23,6 +23,7 @@ from burnish.loops.expr import (
     BYTE_DOT,
     FLOATS,
     INDEX,
+    SWIZZLED,
     WORD_PRODUCTS,
     Binary,
     Buffer,
@@ -43,6 +44,7 @@ from burnish.machines.unit import MatrixUnit
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
 ROLLED = '!9000 = distinct !{!9000, !9001}\n!9001 = !{!"llvm.loop.unroll.disable"}'
 HIGH_BITS = 0x80808080  # of the bytes of a word
+FOUR = '!9002 = distinct !{!9002, !9003}\n!9003 = !{!"llvm.loop.unroll.count", i32 4}'
 MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of LLVM's time
 
 
@@ -239,16 +241,21 @@ class FunctionEmitter(ValueEmitter):
         self.label(f"exit{n}")
 
     def _rolled(self, body: Stmt) -> str:
-        """Metadata of a loop that is not to be written out, since its body has intrinsics that fill registers."""
+        """Metadata of a loop that is not to be written out, since its body has intrinsics that fill registers; of one
+        that copies elements beside these, four times: so many are on their way at a time.
+        """
         grid = self.target.machine.dialect.grid
-        if (
-            grid is None
-            or not grid.rolled
-            or not any(isinstance(s, Intrinsic) and s.name in grid.rolled for s in walk_stmt(body))
-        ):
+        if grid is None or not grid.rolled:
             return ""
-        self.define("!rolled", ROLLED)
-        return ", !llvm.loop !9000"
+        inside = [*walk_stmt(body)]
+        if any(isinstance(s, Intrinsic) and s.name in grid.rolled for s in inside):
+            self.define("!rolled", ROLLED)
+            return ", !llvm.loop !9000"
+        copies = any(isinstance(s, Store) and s.buffer.scope == SWIZZLED for s in inside)
+        if not copies or any(isinstance(s, For) and s.kind == "async" for s in inside):
+            return ""
+        self.define("!four", FOUR)
+        return ", !llvm.loop !9002"
 
     def _slots_written(self, body: Stmt) -> list[BufferPlace]:
         """Register slots, some of which ``body`` writes."""

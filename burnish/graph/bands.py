@@ -1,22 +1,32 @@
-"""Constant masks that are bands, as what computes them: causal attention, and sliding windows of it.
+"""Masks of attention as conditions on row and column, by which a kernel on a grid of threads sees what it need not
+compute at all: causal attention, sliding windows of it, and sequences of several lengths.
 
 A mask that is known when a model is compiled tells which scores count. One that holds between two diagonals is a
-condition on row and column, by which a kernel on a grid of threads sees what it need not compute at all, and reads no
-mask::
+condition, and the mask is read no more::
 
     where(mask, scores, -inf)  →  band(scores)
     scores + mask              →  band(scores)    where the mask holds 0, and minus infinity or the lowest float
+
+One that a call brings, the same for all rows as padding is, hides what is in front of the first key that it shows and
+behind the last one. Where these are is found once for all layers that it masks::
+
+    where(mask, scores, -inf)  →  interval(where(mask, scores, -inf), true_interval(mask))
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from burnish.graph.fusion_properties import operator_facts
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
+from burnish.loops.sizes import is_size
 from burnish.machines.target import Target
+
+FEWEST_KEYS = 65  # more than a block of them
+FARTHEST = 8  # nodes from a product to its scores, and to what a mask is made of
 
 LOWEST = {"float16": -6e4, "bfloat16": -1e30, "float32": -1e30}  # what is below counts for nothing among others
 
@@ -25,13 +35,14 @@ def compute_masks(graph: Graph, target: Target) -> Graph:
     """Graph with bands instead of constant masks, where ``target`` is a grid of threads."""
     if target.machine.dialect.grid is None or not any(node.op in ("where", "add") for node in graph.nodes):
         return graph
-    return rewrite(graph, _rule)
+    ends: dict[tuple[str, ...], str] = {}
+    return rewrite(graph, lambda new, node: _rule(new, node, ends))
 
 
-def _rule(new: Rewrite, node: Node) -> Sequence[str] | None:
+def _rule(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Sequence[str] | None:
     found = _masked(new, node)
     if found is None:
-        return None
+        return _measured(new, node, ends)
     scores, seen = found
     shape = new.types[scores].shape
     if seen.ndim < 2 or seen.shape[-2:] != shape[-2:] or seen.size != seen.shape[-2] * seen.shape[-1]:
@@ -84,3 +95,120 @@ def diagonals(seen: np.ndarray) -> tuple[int, int] | None:
     lower = int((first - row)[begun].min()) if begun.any() else 1 - rows
     band = np.tri(rows, columns, upper, dtype=bool) & ~np.tri(rows, columns, lower - 1, dtype=bool)
     return (lower, upper) if np.array_equal(band, seen) else None
+
+
+# --- masks that a call brings -----------------------------------------------------------------------------------------
+
+
+def _measured(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Sequence[str] | None:
+    """Scores under a mask that is no constant, with what it hides at both ends as an interval; ``ends``: those that are
+    known, by mask.
+    """
+    shape = new.source.types[node.outputs[0]].shape
+    if len(shape) < 3 or is_size(shape[-1]) or shape[-1] < FEWEST_KEYS or not _is_softmaxed(new, node):
+        return None
+    for mask, turned, low in _masks(new, node):
+        if new.types[mask].shape[-1:] != shape[-1:]:
+            continue
+        key = (mask, str(turned), str(low))
+        if key not in ends:
+            first = _first_row(new, mask)
+            if first is None:
+                continue
+            if new.types[mask].dtype != "bool":
+                first = new.add("greater", first, new.constant(np.array(low), dtype=new.types[mask].dtype))
+            elif turned:
+                first = new.add("logical_not", first)
+            ends[key] = new.add("true_interval", first)
+        name = new.fresh(f"{node.outputs[0]}.masked")
+        masked = new.add(node.op, *node.inputs, name=name, node=node.name, **node.attrs)
+        return new.replace(node, "interval", masked, ends[key])
+    return None
+
+
+def _masks(new: Rewrite, node: Node) -> Iterator[tuple[str, bool, float]]:
+    """Masks of scores, of a node that may put one on them: where bools hold, or where they do not (turned), or
+    numbers are above a low one. All that it shows is where each of these shows something.
+    """
+    if node.op == "where":
+        cond, chosen, other = node.inputs
+        turned = new.value(other) is None
+        fill, scores = new.value(chosen if turned else other), other if turned else chosen
+        if fill is None or fill.size != 1 or cond in new.constants or not _is_scores(new, scores):
+            return
+        hidden = float(fill.reshape(-1)[0])
+        if hidden <= LOWEST.get(new.types[scores].dtype, -np.inf):
+            yield cond, turned, 0.0
+        if hidden == -np.inf and not turned:  # where nothing counts, finite scores are all the same
+            yield from ((part, False, 0.0) for part in _conjuncts(new, cond))
+    elif node.op == "add" and new.types[node.inputs[0]].dtype in LOWEST:
+        for scores, mask in (node.inputs, node.inputs[::-1]):
+            if mask not in new.constants and _is_scores(new, scores) and not _is_scores(new, mask):
+                yield mask, False, LOWEST[new.types[mask].dtype]
+
+
+def _conjuncts(new: Rewrite, name: str) -> Iterator[str]:
+    """Conditions that all hold where a mask does."""
+    made = new.producer(name)
+    if made is not None and made.op in ("logical_and", "expand"):
+        for own in made.inputs:
+            if new.types[own].dtype == "bool" and own not in new.constants:
+                yield own
+                yield from _conjuncts(new, own)
+
+
+def _is_scores(new: Rewrite, name: str) -> bool:
+    """Whether a tensor is a product of matrices, perhaps scaled, converted, masked or of another shape."""
+    for _ in range(FARTHEST):
+        made = new.producer(name)
+        if made is None or made.op == "matmul":
+            return made is not None
+        if not made.inputs or made.op == "softmax":
+            return False
+        whole = [n for n in made.inputs if n not in new.constants and new.types[n].size == new.types[name].size]
+        if len(whole) != 1:
+            return False
+        name = whole[0]
+    return False
+
+
+def _is_softmaxed(new: Rewrite, node: Node) -> bool:
+    """Whether softmax of rows is all that is done with a node's result, perhaps converted."""
+    names = [*node.outputs]
+    while names:
+        name = names.pop()
+        readers = new.readers.get(name, ())
+        rank = len(new.source.types[name].shape)
+        if not readers or name in new.source.outputs:
+            return False
+        for reader in readers:
+            if reader.op == "cast":
+                names += reader.outputs
+            elif reader.op != "softmax" or reader.attrs.get("axis", -1) not in (-1, rank - 1):
+                return False
+    return True
+
+
+def _first_row(new: Rewrite, name: str) -> str | None:
+    """One row of a mask that all rows share, and one of all else that is the same; None where rows differ."""
+    shape = new.types[name].shape
+    extents = tuple(1 if not _varies(new, name, len(shape) - d, FARTHEST) else n for d, n in enumerate(shape[:-1]))
+    if extents and extents[-1] != 1:
+        return None
+    if extents == shape[:-1]:
+        return name
+    return new.add("slice", name, starts=(0,) * len(shape), extents=(*extents, shape[-1]))
+
+
+def _varies(new: Rewrite, name: str, axis: int, most: int) -> bool:
+    """Whether a tensor may differ along an axis, counted from the last one, which is 1."""
+    shape = new.types[name].shape
+    if len(shape) < axis or shape[-axis] == 1:
+        return False
+    made = new.producer(name)
+    if made is None or most == 0 or len(made.outputs) != 1:
+        return True
+    facts = operator_facts(made.op, tuple(new.types[n] for n in made.inputs), tuple(sorted(made.attrs.items())))
+    if made.op != "expand" and not facts.elementwise:
+        return True
+    return any(_varies(new, own, axis, most - 1) for own in made.inputs)

@@ -75,7 +75,7 @@ def check_barriers(launch: Launch, intrinsics: Mapping[str, TensorIntrinsic]) ->
     """Raises ScheduleError if a barrier is missing, or is under a condition that threads do not share, and for copies
     that nothing waits for.
     """
-    _check_uniform(launch.body, None)
+    _check_uniform(launch.body, None, given(launch.body))
     every = [*walk_stmt(launch.body)]
     copies = next((s for s in every if isinstance(s, For) and s.kind == "async"), None)
     if copies is not None and not any(isinstance(s, Intrinsic) and s.name == WAIT_COPIES for s in every):
@@ -107,18 +107,23 @@ def without_barrier(s: Stmt, number: int) -> Stmt:
     return visit(s)
 
 
-def _check_uniform(s: Stmt, divergent: Expr | None) -> None:
+def given(body: Stmt) -> frozenset[str]:
+    """The buffers that a launch only reads: all of its threads find the same there."""
+    return frozenset(body.reads - body.writes - {a.buffer.name for a in allocations(body)})
+
+
+def _check_uniform(s: Stmt, divergent: Expr | None, fixed: frozenset[str]) -> None:
     if s == WAIT and divergent is not None:
         raise ScheduleError(f"a barrier stands under '{divergent}', which not all threads of a block decide alike")
     if isinstance(s, If):
-        divergent = divergent if divergent is not None else _divergent(s.cond)
+        divergent = divergent if divergent is not None else _divergent(s.cond, fixed)
     for part in s.parts:
-        _check_uniform(part, divergent)
+        _check_uniform(part, divergent, fixed)
 
 
-def _divergent(cond: Expr) -> Expr | None:
-    """The condition, if threads of a block may decide it differently."""
-    return cond if cond.buffers or cond.variables & {*THREADS} else None
+def _divergent(cond: Expr, fixed: frozenset[str]) -> Expr | None:
+    """The condition, if threads of a block may decide it differently; ``fixed``: see :func:`given`."""
+    return cond if cond.buffers - fixed or cond.variables & {*THREADS} else None
 
 
 class _Barriers:
@@ -133,6 +138,7 @@ class _Barriers:
         both = (launch.body.reads & launch.body.writes) - own
         self.names = shared | both
         self.global_names = both
+        self.fixed = given(launch.body)
 
     def of(self, s: Stmt, ranges: Ranges, divergent: Expr | None) -> Stmt:
         """``s`` with the barriers that are needed in it."""
@@ -149,7 +155,9 @@ class _Barriers:
                     new = seq(new, WAIT)
                 return For(var, extent, kind, new)
             case If(cond, body):
-                return If(cond, self.of(body, ranges, divergent if divergent is not None else _divergent(cond)))
+                return If(
+                    cond, self.of(body, ranges, divergent if divergent is not None else _divergent(cond, self.fixed))
+                )
         return rebuild_stmt(s, lambda inner: self.of(inner, ranges, divergent))
 
     def _sequence(self, stmts: Sequence[Stmt], ranges: Ranges, divergent: Expr | None) -> Stmt:

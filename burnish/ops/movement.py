@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 
-from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, select, wrap
+from burnish.loops.expr import INDEX, Expr, all_of, cast, equal, maximum, minimum, select, wrap
 from burnish.loops.sizes import at_least, greatest, hinted, is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
@@ -327,7 +327,28 @@ def band(name: str, x: Tensor, *, lower: int, upper: int) -> Tensor:
     return compute(x.shape, element, name)
 
 
+@operator
+def interval(name: str, x: Tensor, ends: Tensor) -> Tensor:
+    """Interval of the last dimension: ``x`` where its column is from ``ends[..., 0]`` to before ``ends[..., 1]``, else
+    minus infinity. ``ends`` [..., 2] broadcasts with all dimensions but the last.
+    """
+    require_input(x, "x", dtype=FLOATS)
+    require_input(ends, "ends", dtype=("int32",))
+    ok = 1 <= len(ends.shape) <= len(x.shape) and ends.shape[-1] == 2
+    require(ok, "input 'ends'", f"shape {list(ends.shape)}", "a first and a last of each row")
+
+    def end(number: int, i: Sequence[Expr]) -> Expr:
+        lead = i[len(x.shape) - len(ends.shape) : -1]
+        place = [0 if n == 1 else own for n, own in zip(ends.shape[:-1], lead, strict=True)]
+        return cast(INDEX, ends[(*place, number)])
+
+    def element(*i: Expr) -> Expr:
+        return select(all_of(end(0, i) <= i[-1], i[-1] < end(1, i)), x[i], wrap(float("-inf"), x.dtype))
+
+    return compute(x.shape, element, name)
+
+
 OPERATORS = (
-    reshape, transpose, *internal(shape_of, band), iota, expand, slice_, concat, pad, tile, depth_to_space,
+    reshape, transpose, *internal(shape_of, band, interval), iota, expand, slice_, concat, pad, tile, depth_to_space,
     space_to_depth, trilu,
 )  # fmt: skip

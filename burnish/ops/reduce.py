@@ -19,6 +19,7 @@ from burnish.ops.operator import (
     accumulator_dtype,
     declare,
     differentiated,
+    internal,
     named_operator,
     normal_axes,
     normal_axis,
@@ -185,4 +186,27 @@ def _arg(name: str, kind: str) -> Operator:
 ARG_REDUCTIONS = (_arg("argmax", "max"), _arg("argmin", "min"))
 
 
-OPERATORS = (*REDUCTIONS, reduce_logsumexp, *ARG_REDUCTIONS)
+@operator
+def true_interval(name: str, x: Tensor) -> Tensor:
+    """The first place along the last axis where ``x`` holds, and the one behind the last, as int32 [..., 2]; where it
+    holds nowhere, all of the axis.
+    """
+    require_input(x, "x", dtype=("bool",))
+    *lead, extent = x.shape
+    require(bool(x.shape) and extent > 0, "input 'x'", f"shape {list(x.shape)}", "at least one element")
+
+    def reach(*i: Expr) -> Expr:
+        """How far from the other end the first place is, and the last one from the beginning; 0 where there is none."""
+        k = reduce_axis(extent, "k")
+        own = select(equal(i[-1], 0), extent - k.var, k.var + 1)
+        return Reduce("max", select(x[(*i[:-1], k.var)], cast("int32", own), wrap(0, "int32")), (k,))
+
+    found = compute((*lead, 2), reach, f"{name}.reach")
+
+    def end(*i: Expr) -> Expr:
+        return select(equal(i[-1], 0), (extent - found[i]) % extent, (found[i] + (extent - 1)) % extent + 1)
+
+    return compute((*lead, 2), end, name)
+
+
+OPERATORS = (*REDUCTIONS, reduce_logsumexp, *ARG_REDUCTIONS, *internal(true_interval))

@@ -2,7 +2,7 @@
 
 A chain of groups, each of which has one result that only the next one reads, becomes one group if a template of the
 target that joins groups takes it: what was between them is then never in memory. In front of it the joined group takes
-in what only moves or scales elements of one tensor.
+in what only moves or scales elements of one tensor. A product may take in a normalization that only it reads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,31 @@ def join_groups(graph: Graph, groups: Sequence[Group], takes: Takes) -> list[Gro
                 gone[id(last)] = whole
                 break
     kept = [group for group in (gone.get(id(group), group) for group in groups) if group is not None]
-    return _join_rows(graph, kept, place, takes)
+    return _join_normalized(graph, _join_rows(graph, kept, place, takes), place, takes)
+
+
+def _join_normalized(graph: Graph, groups: list[Group], place: dict[tuple[str, ...], int], takes: Takes) -> list[Group]:
+    """Products as one group with the rows of a reduction in front that only they read, where ``takes`` agrees."""
+    producers = {name: group for group in groups for name in group.outputs}
+    readers: dict[str, int] = {}
+    for group in groups:
+        for name in group.inputs:
+            readers[name] = readers.get(name, 0) + 1
+    gone: dict[int, Group | None] = {}
+    for last in groups:
+        if not _is_product(graph, last):
+            continue
+        for name in last.inputs:
+            front = producers.get(name)
+            if front is None or len(front.outputs) != 1 or readers[name] != 1 or name in graph.outputs:
+                continue
+            if _is_product(graph, front) or not _reduces(graph, front) or id(front) in gone:
+                continue
+            whole = _together((last, front), place)
+            if takes(graph, whole):
+                gone[id(front)], gone[id(last)] = None, whole
+                break
+    return [group for group in (gone.get(id(group), group) for group in groups) if group is not None]
 
 
 def _join_rows(graph: Graph, groups: list[Group], place: dict[tuple[str, ...], int], takes: Takes) -> list[Group]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -108,11 +108,15 @@ def _divide_loop(
     for name, extent in loops.items():
         if not is_size(extent):
             found = _divide_within_sum(name, touching)
-            if found is not None and extent % found == 0:
+            least = min(found, default=0)
+            if found and extent % least == 0:
                 over, under = f"{name}/", f"{name}%"
-                own = {over: extent // found, under: found}
-                by = Const(found)
-                values = {Binary("//", Var(name), by): Var(over), Binary("%", Var(name), by): Var(under)}
+                own, values = {over: extent // least, under: least}, {}
+                for number in found:
+                    by, rest = Const(number), number // least
+                    values[Binary("//", Var(name), by)] = Var(over) // rest if rest > 1 else Var(over)
+                    left = Var(over) % rest * least + Var(under) if rest > 1 else Var(under)
+                    values[Binary("%", Var(name), by)] = left
                 parted = [_with_parts(a, name, own, values) for a in touching]
                 if not any(name in i.variables for a in parted for i in a.indices):
                     return name, set(own), parted, _in_place(loops, name, own)
@@ -133,8 +137,10 @@ def _divide_loop(
     return None
 
 
-def _divide_within_sum(name: str, touching: Sequence[BufferAccess]) -> int | None:
-    """The one number that a variable is divided by within sums of several terms that are divided again."""
+def _divide_within_sum(name: str, touching: Sequence[BufferAccess]) -> set[int]:
+    """The numbers, multiples of one of them, that a variable is divided by, where it is in sums of several terms that
+    are divided again.
+    """
     sizes: set[int] = set()
     within = False
     for a in touching:
@@ -148,7 +154,7 @@ def _divide_within_sum(name: str, touching: Sequence[BufferAccess]) -> int | Non
                     sizes.add(int(e.b.value))
                 elif name in e.a.variables:
                     within = within or any(isinstance(t, Binary) and t.a == Var(name) for t in to_linear(e.a)[0])
-    return sizes.pop() if within and len(sizes) == 1 else None
+    return sizes if within and all(size % min(sizes) == 0 for size in sizes) else set()
 
 
 def _with_parts(a: BufferAccess, name: str, parts: Mapping[str, int], values: Mapping[Expr, Expr]) -> BufferAccess:
@@ -185,7 +191,8 @@ def _join_loops(
         for number, name in enumerate(outer):
             place = Var(whole) // terms[name]
             places[name] = place % touching[0].ranges[name] if number else place
-        rewritten = [_with_sum(a, whole, terms, {last: rest}, places) for a in touching]
+        fixed = _outer(touching[0].ranges, loops) - terms.keys()
+        rewritten = [_with_sum(a, whole, terms, {last: rest}, places, fixed) for a in touching]
         if any(free_vars(i) & set(terms) for a in rewritten for i in a.indices):
             continue
         others = {name: extent for name, extent in loops.items() if name not in terms}
@@ -223,13 +230,19 @@ def _radix(terms: Mapping[str, int], ranges: Ranges) -> tuple[list[str], str | N
 
 
 def _with_sum(
-    a: BufferAccess, whole: str, terms: Mapping[str, int], values: Mapping[str, Expr], places: Mapping[str, Expr]
+    a: BufferAccess,
+    whole: str,
+    terms: Mapping[str, int],
+    values: Mapping[str, Expr],
+    places: Mapping[str, Expr],
+    fixed: Collection[str],
 ) -> BufferAccess:
     """An access in terms of the variable ``whole`` in place of those of ``terms``: first of the last one, whose sum
-    with the others it is, then of those that are left, each at its place in ``whole``.
+    with the others it is, then of those that are left, each at its place in ``whole``. Loops that stay ``fixed`` come
+    first.
     """
     extent = 1 + sum(c * (a.ranges[name] - 1) for name, c in terms.items())
-    ranges: dict[str, int] = {}
+    ranges = {name: own for name, own in a.ranges.items() if name in fixed}
     for name, own in a.ranges.items():
         ranges.update({name: own} if name not in terms else {whole: extent})
     known = {**a.ranges, whole: extent}

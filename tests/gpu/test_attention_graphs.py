@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from burnish.kernels.gpu.attention_form import attention
 from burnish.kernels.task import KernelTask
 from burnish.machines.target import target
 from burnish.pipeline.kernel import outline
-from burnish.simulators.gpu.emulator import emulated
+from burnish.simulators.gpu.emulator import GridEmulator, emulated
 from tests.gpu.attentions import attended
 from tests.gpu.cases import check
 
@@ -97,3 +98,34 @@ def test_hidden_blocks_of_float32_are_not_loaded() -> None:
     )
     queries, block = 4 * 64 * 8, 2 * 4 * 32 * 8  # bytes; a block of 32 keys and values
     assert whole == queries + 8 * 2 * block and seen == queries + (4 * 1 + 4 * 2) * block
+
+
+def padding(q: Any, k: Any, v: Any, shown: Any) -> Any:
+    """Sequences of several lengths in a batch."""
+    return attend(q, k, v, attn_mask=shown[:, None, None])
+
+
+class Padded(Called):
+    """A function of queries, keys and values, and of which keys there are."""
+
+    def forward(self, q: Any, k: Any, v: Any, shown: Any) -> Any:  # type: ignore[override]
+        return self.function(q, k, v, shown)
+
+
+@pytest.mark.parametrize(("rows", "machine"), [(32, "cuda:sm_80"), (1, "cuda:sm_80"), (64, "cuda:sm_90a")])
+def test_keys_behind_the_end_of_a_sequence_are_not_loaded(rows: int, machine: str) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 1, n, 32, dtype=torch.float16) for n in (rows, 160, 160))
+    place, emulator = torch.arange(160), GridEmulator()
+    own = target(machine)
+    own = replace(own, machine=own.machine.with_(device=lambda: emulator))
+    module = bn.compile(Padded(padding), (q, k, v, place[None] < torch.tensor([[9], [9]])), target=own)
+    loaded = []
+    for lengths in ([160, 160], [160, 20], [33, 20]):
+        shown = place[None] < torch.tensor(lengths)[:, None]
+        before = emulator.counts.global_load_bytes
+        found = np.asarray(module(q, k, v, shown), np.float64)
+        loaded.append(emulator.counts.global_load_bytes - before)
+        wanted = padding(*(t.double() for t in (q, k, v)), shown).numpy()
+        np.testing.assert_allclose(found, wanted, atol=4e-3)
+    assert loaded[0] > loaded[1] > loaded[2]

@@ -12,6 +12,8 @@ import burnish as bn
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.stages import KernelStage
 from burnish.frontend.torch.export import import_torch
+from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import GraphBuilder
 from burnish.machines.target import target
 from burnish.runtime.executable import KernelCall
 from burnish.simulators.gpu.emulator import emulated
@@ -19,7 +21,7 @@ from tools.launches import counted
 
 nn = torch.nn
 
-A_LAYER = 9  # two norms, four products, caches and scales together, attention and the sum of its parts
+A_LAYER = 7  # four products, two of which compute norms, caches and scales together, attention and the sum of its parts
 
 
 class Layer(nn.Module):
@@ -70,6 +72,8 @@ def test_tokens_one_after_another_are_torchs_and_caches_are_written_in_place() -
     module = bn.compile(net, given(1, 0), target=emulated(target("cuda:sm_90a")))
     steps = module.executable.steps
     assert all(isinstance(step, KernelCall) for step in steps), "nothing is copied, nothing is done in Python"
+    used = [row["template"] for row in module.executable.info["kernels"]]
+    assert "rows" not in used, "norms are part of products"
     caches = {i for i, spec in enumerate(module.executable.states) if "keys" in spec.name or "values" in spec.name}
     written = [{s.index for s in step.args if s.memory == "state"} & caches for step in steps]
     assert len(caches) == 4 and sum(len(w) == 2 for w in written) >= 2
@@ -88,3 +92,18 @@ def test_a_layer_is_few_launches(dtype: str) -> None:
         assert all(isinstance(stage, KernelStage) for stage in made.computed)
         found.append(sum(kernels[stage.kernel.symbol].launches for stage in made.stages))
     assert (found[1] - found[0]) / 2 <= A_LAYER
+
+
+@pytest.mark.parametrize(("rows", "transposed", "count"), [(1, False, 1), (3, True, 1), (5, True, 2)])
+def test_few_normalized_rows_are_part_of_their_product(rows: int, transposed: bool, count: int) -> None:
+    """By every block for itself; more rows are a kernel of their own."""
+    rng, b = np.random.default_rng(0), GraphBuilder()
+    arrays = [rng.standard_normal(s).astype("f4") for s in ((72,), (72,), (40, 72) if transposed else (72, 40), (40,))]
+    x, (scale, shift, matrix, bias) = b.input("x", (rows, 72)), map(b.constant, arrays)
+    y = b.add("matmul", b.add("layer_norm", x, scale, shift), matrix, transpose_b=transposed)
+    graph = b.build(b.add("relu", b.add("add", y, bias)))
+    module = bn.compile(graph, target=emulated(target("cuda:sm_80")))
+    assert len(module.executable.steps) == count
+    given = rng.standard_normal((rows, 72)).astype("f4")
+    (wanted,) = evaluate(graph, {"x": given}).values()
+    np.testing.assert_allclose(module(given), wanted, rtol=1e-4, atol=1e-4)

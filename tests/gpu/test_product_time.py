@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from burnish.codegen.grid import compile_grid
 from burnish.kernels.gpu.forms import product
 from burnish.kernels.gpu.product import thread_blocks
 from burnish.kernels.gpu.product_time import ProductSize, TileBlock, seconds
@@ -21,7 +23,7 @@ from burnish.loops.tensor import placeholder
 from burnish.lower.threads import launches
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from tests.gpu.cases import Case, check
+from tests.gpu.cases import SM80, Case, check, execute
 
 H100 = target("cuda:sm_90a")
 STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "gpu-products-h200.json"
@@ -108,13 +110,38 @@ def test_large_products_take_groups_of_warps_and_large_tiles() -> None:
     for side in (2048, 4096, 8192):
         match, _ = chosen(side, side, side, "bfloat16")
         assert match.name == "warpgroup_product" and match.space.default["tile"] == "128x256"
+    wave, _ = chosen(3072, 3072, 3072, "bfloat16")
+    assert wave.space.default["tile"] == "128x192"  # three waves of 132 blocks, as of larger ones
     old = first_match(matmul(4096, 4096, 4096, "bfloat16"), target("cuda:sm_80"))
     assert old.name == "tensor_product"
 
 
-@pytest.mark.parametrize("tile", [(16, 64), (16, 256), (32, 128)], ids=str)
+@pytest.mark.parametrize("tile", [(16, 64), (16, 256), (32, 128), (16, 16), (64, 32)], ids=str)
 @pytest.mark.parametrize("rows", [1, 9])
 def test_tiles_of_few_rows_are_right(rows: int, tile: tuple[int, int]) -> None:
     knobs = {"tile_m": tile[0], "tile_n": tile[1], "stages": 3}
     halves = ("float16", "float16")
     check(Case("matmul", [(rows, 192), (192, 136)], {}, halves, "tensor_product", knobs), 2e-3)
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize(
+    ("template", "knobs"), [("tensor_product", {"tile_n": 32}), ("warpgroup_product", {"tile": "64x192"})]
+)
+def test_blocks_of_the_depth_are_as_short_as_that(template: str, knobs: dict[str, Any], transpose_b: bool) -> None:
+    """80 elements are two blocks of 48, not of 64; a tile of fewer columns leaves the rest of a row alone."""
+    machine = H100 if template == "warpgroup_product" else SM80
+    right = (136, 80) if transpose_b else (80, 136)
+    case = Case("matmul", [(70, 80), right], {"transpose_b": transpose_b}, ("float16",) * 2, template, knobs, machine)
+    form = product(case.task())
+    assert form is not None and form.depth(64, 16).block == 48 and form.depth(64).block == 64
+    (found,), (wanted,), counts = execute(compile_grid(case.program()[0], machine, assembled=False), case)
+    np.testing.assert_allclose(found, wanted, atol=2e-3 * np.abs(wanted).max())
+    assert counts.conflicts_per_ideal < 1.1
+
+
+def test_layers_of_few_channels_are_on_tensor_cores() -> None:
+    """Of MobileNet: 16 to 96 channels of one image."""
+    for rows, columns, depth in ((12544, 16, 32), (12544, 96, 16), (3136, 24, 96), (784, 32, 144), (49, 320, 960)):
+        match = first_match(matmul(rows, columns, depth, "float16", True), H100)
+        assert match.name in ("tensor_product", "warpgroup_product", "split_product")

@@ -1,4 +1,6 @@
-"""Launches of steps of training in mixed precision on an H100, and the share of their products on tensor cores."""
+"""Launches on an H100, of networks in halves and steps of training in mixed precision, and the share of their products
+on tensor cores.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,40 @@ def test_launches_and_tensor_cores_of_a_step(name: str, once: int, layer: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "launches", "share"), [("gpt", 260, 0.99), ("bert", 240, 0.99), ("resnet18", 370, 0.0)]
+    ("name", "launches", "share"), [("gpt", 240, 0.99), ("bert", 220, 0.99), ("resnet18", 360, 0.99)]
 )
 def test_launches_of_whole_steps(name: str, launches: int, share: float) -> None:
     from tools.launches import training_steps
 
     found = training_steps(name, 4, "bfloat16")
     assert found.launches <= launches and found.tensor >= share and found.in_python == 0
+
+
+INDUCTOR = {"resnet18": 40, "resnet50": 105, "bert_base": 121, "gpt": 43}
+"""Kernels of torch.compile in inference, of torch 2.13: `python -m tools.launches --inductor`, GPT in bfloat16."""
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "launches", "megabytes"),
+    [
+        ("resnet18", 1, 36, 38),
+        pytest.param("resnet18", 64, 26, 910, marks=pytest.mark.slow),
+        pytest.param("resnet50", 1, 80, 110, marks=pytest.mark.slow),
+        pytest.param("resnet50", 64, 60, 3800, marks=pytest.mark.slow),
+        pytest.param("mobilenet_v2", 1, 60, 36, marks=pytest.mark.slow),
+        pytest.param("bert_base", 1, 98, 285, marks=pytest.mark.slow),
+        pytest.param("bert_base", 64, 110, 4500, marks=pytest.mark.slow),
+        pytest.param("gpt", 1, 36, 180, marks=pytest.mark.slow),
+    ],
+)
+def test_networks_in_halves_have_fewer_launches_than_inductors(
+    name: str, batch: int, launches: int, megabytes: float
+) -> None:
+    from tools.launches import network
+
+    found = network(name, "bfloat16" if name == "gpt" else "float16", batch, "cuda:sm_90a", False)
+    assert found.launches <= launches <= INDUCTOR.get(name, launches)
+    assert found.tensor >= 0.95 and found.megabytes <= megabytes and found.in_python == 0
 
 
 def test_readers_of_what_is_made_wider_have_conversions_of_their_own() -> None:

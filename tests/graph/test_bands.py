@@ -53,3 +53,45 @@ def test_what_is_no_band_or_hides_a_whole_row_by_numbers_stays() -> None:
 def test_diagonals() -> None:
     assert diagonals(CAUSAL) == (1 - ROWS, 3) and diagonals(WINDOW) == (-2, 0)
     assert diagonals(np.ones((3, 3), bool)) is None and diagonals(np.zeros((3, 3), bool)) is None
+
+
+def padded(fill: float, op: str = "where", causal: bool = False) -> Graph:
+    """Attention of three sequences under a mask that a call brings, of bools or of numbers, copied for all rows."""
+    b = GraphBuilder()
+    q, k = b.input("q", (3, 2, ROWS, 8)), b.input("k", (3, 2, 96, 8))
+    scores = b.add("matmul", q, k, transpose_b=True)
+    hidden = b.constant(np.array(fill, "float32"))
+    shown = b.add("expand", b.input("shown", (3, 1, 1, 96), "bool"), shape=(3, 1, ROWS, 96))
+    if causal:
+        shown = b.add("logical_and", shown, b.constant(np.tri(ROWS, 96, 80, dtype=bool)))
+    if op == "add":
+        scores = b.add("add", scores, b.add("where", shown, b.constant(np.array(0.0, "float32")), hidden))
+    else:
+        scores = b.add("where", shown, scores, hidden)
+    return b.build(b.add("softmax", scores))
+
+
+@pytest.mark.parametrize(
+    ("fill", "op", "causal"),
+    [(-np.inf, "where", False), (-3e38, "where", False), (-3e38, "add", False), (-np.inf, "where", True)],
+)
+def test_masks_of_a_call_say_which_keys_they_show(fill: float, op: str, causal: bool) -> None:
+    graph = padded(fill, op, causal)
+    found = optimize(graph, target=GPU)
+    ops = [node.op for node in found.nodes]
+    assert ops.count("interval") == ops.count("true_interval") == 1
+    assert "interval" not in [node.op for node in optimize(graph, target=CPU).nodes]
+    (ends,) = (n.inputs[0] for n in found.nodes if n.op == "true_interval")
+    assert found.types[ends].shape == (3, 1, 1, 96), "of one row"
+    rng = np.random.default_rng(0)
+    shown = np.arange(96) < np.array([96, 17, 40])[:, None]
+    shown[2, :9], shown[1] = False, shown[1] & (fill == -np.inf)  # nothing is shown of a sequence: all counts alike
+    feeds = {n: rng.standard_normal(graph.types[n].shape, "f4") for n in "qk"}
+    feeds["shown"] = shown[:, None, None]
+    (y,), (wanted,) = (evaluate(g, feeds).values() for g in (found, graph))
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_masks_that_differ_by_rows_or_hide_little_stay() -> None:
+    for graph in (padded(-5.0), padded(-3e38, causal=True)):
+        assert "interval" not in [node.op for node in optimize(graph, target=GPU).nodes]

@@ -333,7 +333,7 @@ INTEGER = set(
         "logical_xor bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin shape_of count_ngrams "
         "max_pool_indices stop_gradient random_uniform random_normal multinomial byte_words byte_matmul byte_conv2d "
         "bit_words bit_matmul bit_conv2d low_bit_conv2d low_bit_matmul "
-        "find_keys"
+        "find_keys true_interval"
     )
 )
 # The gradient of a symmetric matrix is taken as symmetric, which no single element's difference shows.
@@ -343,7 +343,7 @@ SYMMETRIC = {"cholesky"}  # of which tests/frontend/torch has the gradient
 CHOSEN = set(
     words(
         "polyphase_conv2d split_conv2d split_stem split_matmul polyphase_weight split_weight_parts split_stem_parts "
-        "split_matrix_parts band block_matmul"
+        "split_matrix_parts band interval block_matmul"
     )
 )
 # Reductions over loaded extents, and what their structures are made by: in test_sparse.py.

@@ -35,6 +35,7 @@ def access(*indices: Expr, **extents: int) -> BufferAccess:
         (((I * 13 + J) // 28, (I * 13 + J) // 7 % 4, (I * 13 + J) % 7), {"i": 5, "j": 13}),
         ((I // 2, (I * 2 + J // 4) % 4 * 2 + F, J % 4), {"i": 4, "j": 8, "f": 2}),
         (((I * 8 + J // 4) // 49, (I * 8 + J // 4) // 7 % 7, (I * 8 + J // 4) % 7, J % 4), {"i": 9, "j": 32}),
+        (((I * 2 + J // 16) // 7, (I * 2 + J // 16) % 7 * 4 + J // 4 % 4, J % 4), {"i": 7, "j": 32}),
     ],
 )
 def test_distinct_elements_are_recognised(indices: tuple[Expr, ...], extents: dict[str, int]) -> None:

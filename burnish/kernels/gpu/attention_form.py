@@ -336,13 +336,13 @@ def hides(score: Expr, ranges: Mapping[str, int]) -> Expr | None:
     """A condition without the variables of ``ranges`` that holds wherever a score of theirs may be above minus
     infinity; None where nothing tells.
 
-    Known are masks: ``select(a <= b, score, -inf)`` whose two sides are linear in these variables.
+    Known are masks: ``select(a <= b, score, -inf)`` whose two sides are linear in these variables, one on another.
     """
-    e = _uncast(score)
-    if not isinstance(e, Select) or e.b != Const(float("-inf"), e.dtype):
-        return None
-    found = []
-    for part in conjuncts(e.cond):
+    e, found, parts = _uncast(score), list[Expr](), list[Expr]()
+    while isinstance(e, Select) and e.b == Const(float("-inf"), e.dtype):
+        parts += conjuncts(e.cond)
+        e = _uncast(e.a)
+    for part in parts:
         if not isinstance(part, Binary) or part.op not in ("<", "<=", ">", ">="):
             continue
         less, more = (part.a, part.b) if part.op in ("<", "<=") else (part.b, part.a)

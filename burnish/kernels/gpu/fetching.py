@@ -14,6 +14,7 @@ from burnish.schedule.schedule import Schedule
 
 PIECE = 16  # bytes that one instruction copies at most
 LEAST = 4  # and at least
+EXCHANGED = 8  # lines of 128 bytes, after which their pieces are in the same places again
 
 
 def vector_of(factor: Expr, axes: Depth | FusedAxes) -> int:
@@ -35,7 +36,8 @@ class SharedTile:
     """Tiles of one factor in shared memory, of ``count`` rows along ``group``, and ``depth.block`` of the depth.
 
     By depth: [batch, tile, depth, row, depth inside]. By ``columns``, panels of as many as fit into 128 bytes: [batch,
-    tile, depth, panel, depth inside, column].
+    tile, depth, panel, depth inside, column]. Rows have 128 bytes, and panels as many rows as these have elements, of
+    which a shorter block of the depth, or fewer columns, leave the last ones alone.
     """
 
     name: str
@@ -58,7 +60,7 @@ class SharedTile:
         """All tiles, of which a block has a few at a time."""
         dtype = narrow(self.factor).dtype
         row = 128 // ITEM_BYTES[dtype]
-        inside = (self.count // row, self.depth.block, row) if self.columns else (self.count, row)
+        inside = (-(-self.count // row), row, row) if self.columns else (self.count, row)
         return Buffer(self.name, (self.batch.extent, self.tiles, self.depth.blocks, *inside), dtype)
 
     @property
@@ -71,25 +73,39 @@ class SharedTile:
         inside = (panel, ki, i) if self.columns else (panel * self.row + i, ki)
         return Load(self.buffer, (b, o, ko, *inside))
 
+    @property
+    def _loops(self) -> list[tuple[str, int]]:
+        """The loops over the pieces of a tile: of one line in shared memory after another.
+
+        Of lines that are not whole eight are filled side by side: their pieces are exchanged by the lines' numbers, so
+        that these are in different banks.
+        """
+        lines, inside = (
+            (self.depth.block, min(self.count, self.row)) if self.columns else (self.count, self.depth.block)
+        )
+        pieces = ("piece", inside // self.vector)
+        panels = [("panel", -(-self.count // self.row))] if self.columns else []
+        if not self.columns and moves_fastest(self.factor, (self.depth, self.group)) == 1:
+            return [pieces, ("line", lines)]
+        if inside < self.row:
+            return [("line", lines // EXCHANGED), *panels, pieces, ("next", EXCHANGED)]
+        return [("line", lines), *panels, pieces]
+
     def stage(self) -> Stmt:
-        """The nest that fetches all tiles; its last three loops or four are those of a tile."""
-        stage, count = self.name, self.vector
+        """The nest that fetches all tiles."""
+        stage, count, loops = self.name, self.vector, self._loops
         b, o, ko = (var(stage, n) for n in ("b", self.outer, "ko"))
-        if self.columns:
-            loops = [("k", self.depth.block), ("panel", self.count // self.row), ("piece", self.row // count)]
-        else:
-            loops = [("i", self.count), ("piece", self.row // count)]
-            if moves_fastest(self.factor, (self.depth, self.group)) == 1:
-                loops.reverse()
+        line: Expr = var(stage, "line")
+        if loops[-1][0] == "next":
+            line = line * EXCHANGED + var(stage, "next")
         inner = var(stage, "piece") * count + var(stage, "v")
         inside: Expr
         index: tuple[Expr, ...]
         if self.columns:
-            panel, k = var(stage, "panel"), var(stage, "k")
-            place, inside, index = o * self.count + panel * self.row + inner, k, (panel, k, inner)
+            panel = var(stage, "panel")
+            place, inside, index = o * self.count + panel * self.row + inner, line, (panel, line, inner)
         else:
-            i = var(stage, "i")
-            place, inside, index = o * self.count + i, inner, (i, inner)
+            place, inside, index = o * self.count + line, inner, (line, inner)
         values, deep = self.depth.at(ko, inside)
         cond = None if self.group.extent % self.count == 0 else place < self.group.extent
         values = {**values, **self.group.at(place), **self.batch.at(b)}
@@ -101,7 +117,7 @@ class SharedTile:
         """Fetches a tile at ``loop`` by all threads of a block."""
         s.set_scope(self.name, SWIZZLED)
         s.compute_at(self.name, loop)
-        *whole, v = s.loops(self.name)[-4 if self.columns else -3 :]
+        *whole, v = s.loops(self.name)[-1 - len(self._loops) :]
         nbytes = s.extent(v) * ITEM_BYTES[self.buffer.dtype]
         bind_threads(s, fuse_all(s, whole), block, unrolled=16 if nbytes == PIECE else 8)
         if nbytes >= LEAST:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 from burnish.kernels.task import KernelTask
 from burnish.loops.contraction import Contraction, contraction
-from burnish.loops.expr import FLOATS, Axis, Cast, Const, Expr, Load, Reduce, Var, all_of, select
+from burnish.loops.expr import FLOATS, Axis, Cast, Const, Expr, Load, Reduce, Select, Var, all_of, select
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, expanded
 from burnish.loops.traverse import loads, substitute
@@ -106,10 +106,26 @@ class ContractionForm:
         """Whether rows and columns are an axis each, so that no index of the output is a quotient or a remainder."""
         return all(sum(a.extent > 1 for a in group.axes) <= 1 for group in (self.rows, self.columns))
 
-    def depth(self, block: int) -> Depth:
+    @property
+    def stores_runs(self) -> bool:
+        """Whether neighbouring columns are neighbours in the output."""
+        wide = [v for v, n in zip(self.output.axes, self.output.shape, strict=True) if n > 1]
+        return bool(self.columns.axes) and self.columns.axes[-1].var == wide[-1]
+
+    def depth(self, block: int, unit: int = 0) -> Depth:
         """The reduction in blocks: of its longest axis, where that fills one, so that others need no division. Of all
-        axes together where neighbours in memory are too few to fill blocks.
+        axes together where neighbours in memory are too few to fill blocks. ``unit``: blocks may be shorter, multiples
+        of it, so that as many hold less beyond the end.
         """
+        found = self._whole_blocks(block)
+        extent = found.inner.extent
+        if not unit or extent % block == 0:
+            return found
+        each = -(-extent // -(-extent // block))
+        return replace(found, block=-(-each // unit) * unit)
+
+    def _whole_blocks(self, block: int) -> Depth:
+        """As :meth:`depth`, of blocks that are all as long."""
         longest = max(self.reduced, key=lambda a: a.extent, default=None)
         if self._last_is_nearest and longest is not None:
             longest = self.reduced[-1]
@@ -177,13 +193,27 @@ def _classified(
     only_left = tuple(a for a in wide if a.var.name in left.variables - right.variables)
     only_right = tuple(a for a in wide if a.var.name in right.variables - left.variables)
     batch = tuple(a for a in axes if a not in only_left and a not in only_right)
+    only_right = _by_memory(only_right, right)
     return ContractionForm(
         anchor, output, FusedAxes(batch), FusedAxes(only_left), FusedAxes(only_right), reduced, left, right, value, sum_
     )
 
 
+def _by_memory(axes: tuple[Axis, ...], factor: Expr) -> tuple[Axis, ...]:
+    """Columns in the order in which their factor holds them, where neighbours of it are not the output's: those of the
+    gradient of a weight are taps, but those of its image channels.
+    """
+    nearest = _nearest(factor, axes)
+    if nearest is None or nearest is axes[-1]:
+        return axes
+    return tuple(sorted(axes, key=lambda a: -_step(factor, a.var.name)))
+
+
 def narrow(e: Expr) -> Expr:
-    """A factor as it is stored: without the conversion to the type of the sums."""
+    """A factor as it is stored: without the conversion to the type of the sums, also where it is zero elsewhere."""
+    if isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
+        value = narrow(e.a)
+        return e if value is e.a else Select(e.cond, value, Const(0 if value.dtype not in FLOATS else 0.0, value.dtype))
     return e.value if isinstance(e, Cast) and e.value.dtype != "bool" else e
 
 
@@ -229,13 +259,16 @@ def parts(task: KernelTask, kept: Sequence[Tensor]) -> Iterator[KernelTask]:
     names = {t.name for t in kept}
     done: dict[str, Tensor] = {}
 
-    def cut(t: Tensor, root: bool) -> Tensor:
-        if t.body is None or (t.name in names and not root):
+    def cut(t: Tensor, made: dict[str, Tensor]) -> Tensor:
+        if t.body is None or (t.name in names and made):
             return t if t.body is None else done.setdefault(t.name, Tensor(t.buffer))
-        return Tensor(t.buffer, t.axes, t.body, tuple(cut(i, False) for i in t.inputs))
+        if t.name not in made:
+            made[t.name] = t  # it is begun: what it reads is cut off
+            made[t.name] = Tensor(t.buffer, t.axes, t.body, tuple(cut(i, made) for i in t.inputs))
+        return made[t.name]
 
     for t in kept:
-        own = cut(t, True)
+        own = cut(t, {})
         inputs = tuple(dict.fromkeys(_placeholders(own)))
         yield KernelTask(f"{task.name}_{t.name}", inputs, (own,), "", {}, task.constants)
 

@@ -112,7 +112,7 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     for stage in (out, acc, f"{acc}.init"):
         for loop in ("mg", "mv", "ng"):
             s.unroll(f"{stage}.{loop}")
-    whole = form.columns.extent % t.tile_n == 0 and t.vector_n > 1
+    whole = form.stores_runs and form.columns.extent % t.tile_n == 0 and t.vector_n > 1
     for stage in (out, acc, f"{acc}.init"):
         (s.vectorize if whole else s.unroll)(f"{stage}.nv")
     inner = min(MOST_UNROLLED // (t.own_m * t.own_n), t.depth.block)

@@ -65,7 +65,7 @@ def _space(task: KernelTask, target: Target, form: RowForm) -> ScheduleSpace:
 def _schedule(task: KernelTask, target: Target, form: RowForm, choice: Choice) -> Schedule:
     """``blocks(rows) -> rows of a block (z), warps of a row (y), threads (x): each stage``."""
     own, warps, rows = target.machine.warps, int(choice["warps"]), int(choice["rows"])
-    block = _Block(task, form, own, warps, min(rows, MOST_WARPS // warps))
+    block = RowBlock(task, form, own, warps, min(rows, MOST_WARPS // warps))
     return Schedule(program_of(task, block.body()), intrinsics=own.reduce.values())
 
 
@@ -107,7 +107,7 @@ class Cut:
         return Var(f"{self.name}.lane") if self.vector > 1 else Const(0)
 
 
-class _Block:
+class RowBlock:
     """The program of a block's rows."""
 
     def __init__(self, task: KernelTask, form: RowForm, own: Warps, warps: int, rows: int) -> None:
@@ -126,8 +126,8 @@ class _Block:
         if form.count % rows:
             self.place, self.inside = Binary("min", whole, Const(form.count - 1)), whole < form.count
 
-    def body(self) -> Stmt:
-        """All stages of all rows."""
+    def body(self, kind: str = "blockIdx.x") -> Stmt:
+        """All stages of all rows; ``kind``: of the loop over blocks of rows."""
         stmts = [self.filled(cut, x) for cut in self.cuts.values() for x in self.chosen(cut)]
         for stage in self.form.stages[:-1]:
             stmts += self.computed(stage)
@@ -138,7 +138,7 @@ class _Block:
         body = seq(*stmts)
         for buffer in reversed(self.buffers):
             body = Alloc(buffer, body)
-        return For(f"{self.name}.block", -(-self.form.count // self.rows), "blockIdx.x", body)
+        return For(f"{self.name}.block", -(-self.form.count // self.rows), kind, body)
 
     def chosen(self, cut: Cut) -> list[Load]:
         """Loads that are made once and held in registers."""

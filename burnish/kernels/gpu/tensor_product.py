@@ -36,14 +36,14 @@ from burnish.machines.nvptx.wgmma import FEATURE as WGMMA
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
-TILES_M, TILES_N = (16, 32, 64, 128), (64, 128, 256)
+TILES_M, TILES_N = (16, 32, 64, 128), (16, 32, 64, 128, 256)
 STAGES = (2, 3, 4, 6, 8)
-PANEL = 64  # columns that a warp computes at a time
+PANEL = 64  # columns that a warp computes at a time, at most
 HELD = 80  # registers of a thread beside its sums
 MOST_REGISTERS = 1 << 16  # of a block
 # Of the declared rate of tensor cores, what warps reach by themselves; beside instructions of four warps (an H200).
 ALONE, BESIDE = 0.85, 0.48
-LEAST = 0.4e-6  # seconds of a step
+LEAST = 0.4e-6  # seconds of a step of a whole row of 128 bytes; shorter ones take their share
 
 
 def product_form(task: KernelTask, target: Target) -> ContractionForm | None:
@@ -76,28 +76,38 @@ def tensor_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
     """Blocks of each tile, with every number of stages that there is memory for."""
     dtype = narrow(form.left).dtype
     row, found = row_elements(dtype) * ITEM_BYTES[dtype], []
+    deep, share = step_of(form)
     rate = matrix_rate(target) * (BESIDE if WGMMA in target.features else ALONE)
     for m, n, stages in product_of(TILES_M, TILES_N, STAGES):
         side_m, side_n = warps_of(m, n)
         own, warps, shared = m // side_m, side_m * side_n, stages * (m + n) * row
-        registers = min(own * PANEL // WARP + HELD, 255)
+        panel = min(n, PANEL)
+        registers = min(own * panel // WARP + HELD, 255)
         if shared > target.shared_bytes or warps * WARP * registers > MOST_REGISTERS:
             continue
         choice = (("tile_m", m), ("tile_n", n), ("stages", stages))
-        copies = small_copies(form, row_elements(dtype), (m, n))
-        read = warps * (own + PANEL) * row
+        copies = share * small_copies(form, row_elements(dtype), (m, n))
+        read = round(warps * (own + panel) * row * share)
         found.append(
             TileBlock(
-                m, n, row_elements(dtype), stages - 1, warps * WARP, registers, shared, read, rate, LEAST,
+                m, n, deep, stages - 1, warps * WARP, registers, shared, read, rate, LEAST * share,
                 copies=copies, choice=choice,
             )
         )  # fmt: skip
     return found
 
 
+def step_of(form: ContractionForm) -> tuple[int, float]:
+    """Elements of the depth that a step goes through, and their share of a whole row in shared memory."""
+    dtype = narrow(form.left).dtype
+    whole = row_elements(dtype)
+    deep = form.depth(whole, depth_of(dtype)).block
+    return deep, deep / whole
+
+
 def warps_of(m: int, n: int) -> tuple[int, int]:
     """Warps along the rows and the columns of a tile."""
-    across = n // PANEL
+    across = max(n // PANEL, 1)
     return (1 if m == SIDE else 4 if m == 128 and across == 1 else 2), across
 
 
@@ -160,7 +170,7 @@ class Fragments:
     def __init__(self, task: KernelTask, form: ContractionForm, tile_m: int, tile_n: int) -> None:
         self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
         dtype, name = narrow(form.left).dtype, form.anchor.name
-        self.core, self.depth = depth_of(dtype), form.depth(row_elements(dtype))
+        self.core, self.depth = depth_of(dtype), form.depth(row_elements(dtype), depth_of(dtype))
         self._divide()
         self.mo, self.no = -(-form.rows.extent // tile_m), -(-form.columns.extent // tile_n)
         self.columns = dtype in HALVES and by_columns(form, self.depth)
@@ -175,7 +185,7 @@ class Fragments:
         """A tile among warps, and their parts among instructions."""
         self.warps_m, self.warps_n = warps_of(self.tile_m, self.tile_n)
         self.own_m = self.tile_m // self.warps_m
-        self.tiles = [("mt", self.own_m // SIDE), ("p", 1), ("nt", PANEL // SIDE)]
+        self.tiles = [("mt", self.own_m // SIDE), ("p", 1), ("nt", min(self.tile_n, PANEL) // SIDE)]
         self.own = [("j", 2), ("h", 2), ("e", 2)]
 
     def place(self, stage: str) -> tuple[Expr, Expr, Expr]:
@@ -228,8 +238,8 @@ def output(t: Fragments) -> Stmt:
 
 
 def in_pairs(form: ContractionForm) -> bool:
-    """Whether the two neighbours that a thread has of a row of the output exist both or not at all."""
-    return bool(form.columns.axes) and form.columns.axes[-1].extent % 2 == 0
+    """Whether a thread's two neighbours in a row of the output exist both or not at all, and lie together."""
+    return form.stores_runs and form.columns.axes[-1].extent % 2 == 0
 
 
 TENSOR_PRODUCT = Template("tensor_product", product_form, _space, _schedule, seconds=_seconds)

@@ -1,18 +1,20 @@
 """Products of a matrix and a vector, or a few, for GPUs: every element of the matrix is read once, by neighbouring
 threads next to each other in memory, and sums of parts of the depth are added up in shared memory.
 
-Dense layers at batch 1 and the decoding of language models are these: bound by the bandwidth of memory.
+Dense layers at batch 1 and the decoding of language models are these: bound by the bandwidth of memory. A
+normalization of the vectors is computed by every block for itself (``row_front``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from burnish.kernels.gpu.forms import ContractionForm, FusedAxes, moves_fastest, narrow, padded, product
 from burnish.kernels.gpu.nests import bind_blocks, nest, stored, var
 from burnish.kernels.gpu.product import FEWEST, output_store
 from burnish.kernels.gpu.product_time import BEGIN, LAUNCH, ProductSize
+from burnish.kernels.gpu.row_front import RowFront, row_front
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Expr, Load, cast
@@ -28,6 +30,7 @@ OWNS = (4, 8, 16)  # elements of the depth that a thread reads before it adds up
 SHORTEST = 64  # a depth that is worth being divided
 REACHED = {2: 0.62, 4: 0.77}  # of the bandwidth of memory, by bytes of an element, on an H100
 MULTIPLIED = 0.3  # of the rate of multiply-adds
+MOST_FRONTS = 4  # blocks of a multiprocessor, up to which all of them compute what is in front at a time
 MOST_SHARED = 8  # batches that read the same matrix, as heads that share keys do; more are a product of matrices
 
 
@@ -38,6 +41,7 @@ class _Form:
     product: ContractionForm
     swapped: bool  # the matrix is the left factor
     deep: bool  # the matrix moves fastest along the depth
+    front: RowFront | None = None  # what computes the vectors
 
     @property
     def long(self) -> FusedAxes:
@@ -57,9 +61,19 @@ class _Form:
 
 
 def _form(task: KernelTask, target: Target) -> _Form | None:
-    del target
     found = product(task)
-    return None if found is None else vector_form(found)
+    if found is not None:
+        return vector_form(found)
+    apart = row_front(task, target)
+    found = None if apart is None else product(apart[1])
+    form = None if found is None else vector_form(found)
+    if apart is None or form is None:
+        return None
+    name = apart[0].rows.name
+    whole = form.vectors.buffers == {name} and name not in form.matrix.buffers | form.product.value.buffers
+    blocks = -(-form.long.extent // target.machine.warps.size)
+    few = form.product.batch.extent == 1 and blocks <= MOST_FRONTS * target.cores
+    return replace(form, front=apart[0]) if whole and few else None
 
 
 def vector_form(found: ContractionForm) -> _Form | None:
@@ -88,8 +102,11 @@ def _space(task: KernelTask, target: Target, form: _Form) -> ScheduleSpace:
         fits = [w for w in WIDTHS[:4] if batch * -(-form.long.extent // w) >= target.cores]
         width = max(fits, default=WIDTHS[0])
     own = 4 if form.deep or depth < 1024 else 8
+    widths: tuple[int, ...] = WIDTHS
+    if form.front is not None:  # a warp along x
+        widths, width = (target.machine.warps.size,), target.machine.warps.size
     return ScheduleSpace(
-        {"threads": THREADS, "width": WIDTHS, "own": OWNS}, {"threads": threads, "width": width, "own": own}
+        {"threads": THREADS, "width": widths, "own": OWNS}, {"threads": threads, "width": width, "own": own}
     )
 
 
@@ -98,12 +115,12 @@ def _seconds(task: KernelTask, target: Target, form: _Form) -> float:
     work = ProductSize.of(form.product, task, target)
     memory = target.memory_bandwidth * REACHED.get(work.item, min(REACHED.values()))
     multiplied = 2.0 * work.batch * work.rows * work.columns * work.depth / (MULTIPLIED * target.flops)
-    return LAUNCH + BEGIN + max(work.factors / memory, multiplied)
+    begin = BEGIN if form.front is None else 2 * BEGIN
+    return LAUNCH + begin + max(work.factors / memory, multiplied)
 
 
 def _schedule(task: KernelTask, target: Target, form: _Form, choice: Choice) -> Schedule:
     """``blocks(batch, long side) -> threads -> depth -> own depth -> short side``, then all sums."""
-    del target
     width, threads = int(choice["width"]), int(choice["threads"])
     t = _Parts(task, form, width, max(threads // width, 1), int(choice["own"]))
     s = Schedule(t.program())
@@ -121,7 +138,11 @@ def _schedule(task: KernelTask, target: Target, form: _Form, choice: Choice) -> 
     s.set_scope(acc, "register")
     for loop in (f"{out}.m", f"{sums}.m", f"{sums}.init.m", f"{parts}.m", f"{acc}.m", f"{acc}.init.m", f"{acc}.own"):
         s.unroll(loop)
-    return s
+    if form.front is None:
+        return s
+    whole = s.program
+    body = form.front.before(whole.body, max(threads // width, 1))
+    return Schedule(replace(whole, body=body), intrinsics=target.machine.warps.reduce.values())
 
 
 class _Parts:
@@ -190,4 +211,4 @@ class _Parts:
         return nest(stage, whole, output_store(form.product, sum_, b, row, column, *tiles))
 
 
-VECTOR_PRODUCT = Template("vector_product", _form, _space, _schedule, seconds=_seconds)
+VECTOR_PRODUCT = Template("vector_product", _form, _space, _schedule, joins=True, seconds=_seconds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.kernels.gpu.forms import ContractionForm
+from burnish.kernels.gpu.forms import ContractionForm, narrow
 from burnish.kernels.gpu.nests import var
 from burnish.kernels.gpu.product_time import TileBlock, matrix_rate, small_copies
 from burnish.kernels.gpu.tensor_product import (
@@ -18,21 +18,24 @@ from burnish.kernels.gpu.tensor_product import (
     in_pairs,
     place_product,
     product_form,
+    step_of,
 )
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Expr
-from burnish.machines.nvptx.mma import FRAGMENT, ROW_BYTES, WARP
+from burnish.machines.nvptx.mma import FRAGMENT, ROW_BYTES, WARP, row_elements
 from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_INTRINSICS
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
-TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
+# Of 192 columns are those of which a product may have fewer in its last wave of blocks, or beyond its end.
+SIDES = ((64, (64, 128, 192, 256)), (128, (64, 128, 192, 256)), (256, (64, 128)))
+TILES = tuple((m, n) for m, columns in SIDES for n in columns)
 STAGES = (3, 4, 6, 8)
 STAGE_BYTES = 226 << 10  # of all stages
 HELD = 34  # registers of a thread beside its sums
 SHARE = 0.9  # of the declared rate of tensor cores, on an H200
-LEAST = 0.4e-6  # seconds of a step
+LEAST = 0.4e-6  # seconds of a step of a whole row of 128 bytes; shorter ones take their share
 
 
 def _form(task: KernelTask, target: Target) -> ContractionForm | None:
@@ -51,10 +54,12 @@ def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
 def warpgroup_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
     """Blocks of each tile; their tensor cores read rows of the left operand for every 256 columns at most."""
     found, rate = [], SHARE * matrix_rate(target)
+    deep, share = step_of(form)
     for m, n in TILES:
         groups = min(2, m // ROWS)
-        registers, read = m // groups * n // (GROUP_WARPS * WARP) + HELD, m // ROWS * (ROWS + n) * ROW_BYTES
-        copies = small_copies(form, ROW_BYTES // 2, (m, n))
+        registers = m // groups * n // (GROUP_WARPS * WARP) + HELD
+        read = round(m // ROWS * (ROWS + n) * ROW_BYTES * share)
+        copies = share * small_copies(form, row_elements(narrow(form.left).dtype), (m, n))
         for stages in STAGES:
             shared = stages * (m + n) * ROW_BYTES
             if shared <= STAGE_BYTES:
@@ -62,7 +67,7 @@ def warpgroup_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
                 threads = groups * GROUP_WARPS * WARP
                 found.append(
                     TileBlock(
-                        m, n, ROW_BYTES // 2, stages - 2, threads, registers, shared, read, rate, LEAST,
+                        m, n, deep, stages - 2, threads, registers, shared, read, rate, LEAST * share,
                         copies=copies, choice=choice,
                     )
                 )  # fmt: skip

@@ -50,7 +50,7 @@ from burnish.machines.scopes import SWIZZLED_BYTES
 GROUP_WARPS = 4
 GROUP = GROUP_WARPS * WARP
 ROWS, PANEL = 64, 64
-COLUMNS = (64, 128, 256)
+COLUMNS = (64, 128, 192, 256)
 TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
 _SUMS = {"float32": ("float", "f"), "int32": ("i32", "r")}  # of LLVM; a register's letter in constraints, and in names
 FEATURE = "sm_90a"
