@@ -85,6 +85,8 @@ def operator_key(operation: CostedOperator) -> str:
     types = ", ".join(f"{'const ' if c else ''}{t}" for t, c in zip(operation.inputs, operation.fixed, strict=True))
     context = operation.facts.elementwise or operation.op in _CONTEXT
     makers = f" of {' '.join(operation.makers)}" if context else ""
+    if operation.op == "matmul" and "swap" in operation.makers:
+        makers = f" by columns {' '.join(str(maker == 'swap') for maker in operation.makers)}"
     return f"{operation.op} {attrs} ({types}){makers}"
 
 
