@@ -75,10 +75,9 @@ class TargetCost:
 
     def _conversions(self, operation: CostedOperator) -> float:
         """Seconds to store operands by rows that are stored by columns."""
-        if operation.op == "matmul" or "swap" not in operation.makers:
+        if operation.op == "matmul":
             return 0.0
-        operands = zip(operation.makers, operation.inputs, operation.fixed, strict=True)
-        turned = [t.nbytes for maker, t, fixed in operands if maker == "swap" and not fixed]
+        turned = [t.nbytes for t, own in zip(operation.inputs, by_columns(operation), strict=True) if own]
         return sum(copy_seconds(nbytes, nbytes, self.target) for nbytes in turned)
 
     def _kernel(self, operation: CostedOperator) -> float:
@@ -127,8 +126,7 @@ class TargetCost:
         shape = operation.outputs[0].shape
         rows = shape[-2] if len(shape) > 1 else 1
         efficiency = DIRECT_EFFICIENCY if min(rows, shape[-1] if shape else 1) >= 8 else SMALL_EFFICIENCY
-        by_columns = operation.fixed[0] or "swap" in operation.makers
-        return efficiency * COLUMNS_EFFICIENCY if by_columns else efficiency
+        return efficiency * COLUMNS_EFFICIENCY if operation.fixed[0] or any(by_columns(operation)) else efficiency
 
     def _convolution(self, operation: CostedOperator) -> float:
         if found := self._algorithms(operation):
@@ -146,6 +144,11 @@ class TargetCost:
             return []
         pads: tuple[int, ...] = attrs["pads"]  # type: ignore[assignment]
         return estimates(window_of(x, weight, operation.outputs[0], attrs), pads, self.target)
+
+
+def by_columns(operation: CostedOperator) -> tuple[bool, ...]:
+    """Which operands are stored by columns: kernels compute their transposes. Weights are packed anyway."""
+    return tuple(m == "swap" and not fixed for m, fixed in zip(operation.makers, operation.fixed, strict=True))
 
 
 def is_fused(operation: CostedOperator) -> bool:
