@@ -39,6 +39,7 @@ def stored(conversion: float) -> Graph:
     assert found.before == 4.0
     assert_equal(graph, found.graph)
     assert found.after == min(2.0 + conversion, 3.0)
+    assert found.before - found.after == pytest.approx(sum(s.saved for s in found.applied))
     return found.graph
 
 
