@@ -10,6 +10,7 @@ network. CPU seconds of one thread, least of turns; ``share``: what the layer it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def row(channels: int, size: int, stride: int, rounds: int) -> dict[str, Any]:
     graphs |= {f"merged {n}": bottleneck(weights, size, stride, 1, n) for n in MERGED}
     modules = {name: bn.compile(graph, threads=1, rewrite=False) for name, graph in graphs.items()}
     answers = {name: np.asarray(module(x=x)) for name, module in modules.items()}
-    found = least_seconds({n: (lambda m=m: m(x=x)) for n, m in modules.items()}, rounds)
+    found = least_seconds({name: partial(module, x=x) for name, module in modules.items()}, rounds)
     plain = found["as it is"]
     steps = [modules["as it is"].profile(x=x, repeat=1) for _ in range(20)]
     least = [min(row.microseconds for row in same) for same in zip(*steps, strict=True)]
@@ -77,13 +78,13 @@ def bottleneck(weights: Mapping[str, np.ndarray], size: int, stride: int, ways: 
     channels = len(weights["middle"])
     x = b.input("x", (1, 2 * channels, size, size))
     x = b.add("relu", b.add("conv2d", x, b.constant(weights["reduce"])))
-    window = {"strides": (stride, stride), "pads": (1, 1, 1, 1), "groups": GROUPS // merged // ways}
     middle, own, parts = block_diagonal(weights["middle"], merged), channels // ways, []
     for first in range(0, channels, own):
         part = x
         if ways > 1:
             part = b.add("slice", x, starts=(0, first, 0, 0), extents=(1, own, size, size))
-        parts.append(b.add("conv2d", part, b.constant(middle[first : first + own]), **window))
+        weight, groups = b.constant(middle[first : first + own]), GROUPS // merged // ways
+        parts.append(b.add("conv2d", part, weight, strides=(stride, stride), pads=(1, 1, 1, 1), groups=groups))
     x = b.add("relu", parts[0] if ways == 1 else b.add("concat", *parts, axis=1))
     return b.build(b.add("conv2d", x, b.constant(weights["expand"])))
 

@@ -79,8 +79,7 @@ def product(sizes: Sequence[int], layout: str) -> Graph:
     left = b.input("a", (*batch, depth, rows) if by_columns[0] else (*batch, rows, depth))
     if len(batch) > 1:
         right = b.input("b", (*batch, columns, depth) if by_columns[1] else (*batch, depth, columns))
-        flags = dict(zip(("transpose_a", "transpose_b"), by_columns, strict=True))
-        return b.build(b.add("matmul", left, right, **flags))
+        return b.build(b.add("matmul", left, right, transpose_a=by_columns[0], transpose_b=by_columns[1]))
     weight = np.random.default_rng(0).standard_normal((depth, columns)).astype(np.float32)
     if by_columns[1]:  # the transpose of the result, by rows
         return b.build(b.add("matmul", b.constant(weight.T.copy()), left, transpose_b=not by_columns[0]))
@@ -99,6 +98,7 @@ def strategies(model: str, price: MeasuredCost) -> list[dict[str, Any]]:
     graph, shipped = import_graph(models.build(model)), shipped_rules()
     layouts = [rule for rule in shipped if forwards(rule.name) in LAYOUT_RULES]
     others = [rule for rule in shipped if forwards(rule.name) not in LAYOUT_RULES]
+    sets: dict[str, list[Sequence[RewriteRule]]]
     sets = {"substitutions": [others], "layouts": [layouts], "one, then the other": [others, layouts],
             "together": [shipped]}  # fmt: skip
     rows = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from benchmarks import models
@@ -49,9 +50,7 @@ def row(name: str, machine: str, cost: Any) -> dict[str, Any]:
         for peer in ("onnxruntime", "openvino"):
             plain, rewritten = (peers.prepare(peer, source, 1) for source in sources)
             error = scaled_error(rewritten(feeds), [answer.copy() for answer in plain(feeds)])
-            times = least_seconds(
-                {"plain": lambda p=plain: p(feeds), "rewritten": lambda r=rewritten: r(feeds)}, ROUNDS
-            )
+            times = least_seconds({"plain": partial(plain, feeds), "rewritten": partial(rewritten, feeds)}, ROUNDS)
             result["runtimes"][peer] = {
                 "milliseconds": {key: round(1e3 * seconds, 3) for key, seconds in times.items()},
                 "speedup": round(times["plain"] / times["rewritten"], 3), "error": error,

@@ -18,6 +18,7 @@ from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariabl
 from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.rewrite.search.cost import TargetCost
 from burnish.rewrite.search.match import forwards
+from burnish.rewrite.search.table import Cost
 from burnish.search.budget import Budget
 
 SECONDS = 2.0  # of each search
@@ -27,7 +28,8 @@ SIZES = (0, 1, 2, 3, 4)
 def run(seconds: float = SECONDS) -> list[dict[str, Any]]:
     """A row for each network and machine."""
     rows = []
-    for machine, cost in {**MACHINES, "this CPU": TargetCost(host())}.items():
+    costs: dict[str, Cost] = {**MACHINES, "this CPU": TargetCost(host())}
+    for machine, cost in costs.items():
         for name, build in NETWORKS.items():
             graph, speedups, uses = build(), {}, dict[str, int]()
             for size in (*SIZES, None):
