@@ -3,8 +3,8 @@
 ``uses``: of each substitution in the graph that the search finds for a network, by each machine's costs. ``sizes``: the
 predicted time of the network over that of the graph found with the substitutions whose both sides have at most so many
 operators; size 0 allows none. ``timed``: the same of models with weights, by this CPU's costs, compiled by Burnish: CPU
-seconds of one thread, least of turns. The thesis: 4 to 10 substitutions a network, different ones for each; gains up to size 3,
-and up to 4 for NasNet-A.
+seconds of one thread, least of turns. The thesis: 4 to 10 substitutions a network, different ones for each; gains up to
+size 3, and up to 4 for NasNet-A.
 """
 
 from __future__ import annotations
