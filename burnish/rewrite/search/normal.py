@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from burnish import ops
 from burnish.errors import ModelError
 from burnish.graph.graph import Attribute
+from burnish.rewrite.language.types import is_map
 from burnish.rewrite.language.vocabulary import WORDS
 from burnish.rewrite.search.table import Label, Table
 
@@ -146,7 +147,8 @@ class NormalTable(Table):
         (view,) = moved
         word, shape = self.operator(view).op, self.types[view].shape
         others = {a: self.types[a].shape for a in args if a != view}
-        rows = [a for a, own in others.items() if word == "swap" and own == shape[-1:] and shape[-1] > 1]
+        turns = word == "swap" and is_map(op, len(args))
+        rows = [a for a, own in others.items() if turns and own == shape[-1:] and shape[-1] > 1]
         if any((self.types[a].size != 1 and a not in rows) or not self.fixed[a] for a in others):
             return super().make(op, args, attrs)
         if len(shape) < max(map(len, others.values()), default=0):
