@@ -110,6 +110,21 @@ def inception_v3() -> Graph:
     return b.build(b.add("matmul", x, b.weight(2048, 1000)))
 
 
+def residual(width: int = 64, groups: int = 1) -> Graph:
+    """ResNet-50 at 224×224 (He et al. 2015), or ResNeXt-50 of 32 groups and twice the width (Xie et al. 2016)."""
+    b = Network()
+    x = b.pool(b.unit(b.input("image", (1, 3, 224, 224)), 64, (7, 7), 2), "max_pool2d", 2, same=True)
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        inner, outputs = width << stage, 256 << stage
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            y = b.unit(x, inner, (1, 1))
+            y = b.add("relu", b.conv(y, inner, (3, 3), stride, groups=groups))
+            y = b.conv(y, outputs, (1, 1))
+            x = b.add("relu", b.add("add", y, x if block else b.conv(x, outputs, (1, 1), stride)))
+    return b.build(b.add("matmul", b.add("reduce_mean", x, axes=(2, 3), keepdims=False), b.weight(2048, 1000)))
+
+
 def bert(layers: int = 12, length: int = 128, width: int = 768, heads: int = 12) -> Graph:
     """The encoder of BERT-base: attention and a feed-forward network a layer."""
     b = Network()
@@ -185,5 +200,6 @@ def nasnet(cells: int = 3, width: int = 128, size: int = 28) -> Graph:
 
 
 NETWORKS: dict[str, Callable[[], Graph]] = {
+    "ResNet-50": residual, "ResNeXt-50": lambda: residual(128, 32),
     "SqueezeNet": squeezenet, "Inception-v3": inception_v3, "BERT": bert, "NasRNN": nasrnn, "NasNet-A": nasnet,
 }  # fmt: skip

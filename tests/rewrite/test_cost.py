@@ -1,5 +1,7 @@
 """Costs: what is free, what is paid for, and that merging saves what is read twice."""
 
+import numpy as np
+
 from burnish.graph.graph import GraphBuilder
 from burnish.machines.target import target
 from burnish.rewrite.search.convert import read_graph
@@ -31,8 +33,6 @@ def test_launches_are_counted_and_views_are_free() -> None:
 
 
 def test_weights_that_are_moved_cost_nothing() -> None:
-    import numpy as np
-
     b = GraphBuilder()
     a, c = (b.constant(np.ones((4, 3), np.float32)) for _ in range(2))
     found = costs(LAUNCHES, b, b.add("matmul", b.input("x", (2, 4)), b.add("concat", a, c, axis=1)))
@@ -57,3 +57,15 @@ def test_fused_operators_and_joins_in_place_are_nearly_free_on_a_target() -> Non
     x = b.input("x", (1, 4, 8, 8))
     found = costs(TARGET, b, b.add("concat", b.add("sigmoid", x), x, axis=1))
     assert found["sigmoid"] > 0 and found["concat"] > 0  # an input is not computed: there is nothing to be fused with
+
+
+def test_groups_that_fill_no_vector_are_dearer_than_twice_as_large_ones_that_do() -> None:
+    def seconds(channels: int, size: int, groups: int) -> float:
+        b = GraphBuilder()
+        weight = b.constant(np.broadcast_to(np.float32(0), (channels, channels // groups, 3, 3)))
+        image = b.input("x", (1, channels, size, size))
+        return costs(TARGET, b, b.add("conv2d", image, weight, pads=(1, 1, 1, 1), groups=groups))["conv2d"]
+
+    assert seconds(256, 28, 16) < seconds(256, 28, 32)  # 16 channels a group, and 8
+    for channels, size in ((128, 56), (512, 14), (1024, 7)):  # 4 a group, whose doubles fill none; whole vectors
+        assert seconds(channels, size, 32) < seconds(channels, size, 16)

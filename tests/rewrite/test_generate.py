@@ -181,9 +181,21 @@ def test_of_merges_only_those_are_kept_that_no_other_implies() -> None:
     products = replace(MATRIX, name="products", constants=(), operators=words + parts, leading=False)
     for size in (3, 4):
         (found,) = generate([products], size)
-        merges = [rule for rule in found.rules if len(rule.left) > 1]
+        merges = [rule for rule in found.rules if " merge " in rule.name]
         assert found.merges == len(merges) == 1  # larger ones are this one of products
         assert {t.word for t in merges[0].left if isinstance(t, Apply)} == {"matmul"}
+
+
+def test_two_outputs_are_told_apart_together_and_stay_computed_together() -> None:
+    chains = replace(MATRIX, name="chains", constants=(), operators=("matmul(square, square)",), leading=False)
+    (found,) = generate([chains], 3)
+    (rule,) = [rule for rule in found.rules if " joint " in rule.name]
+    assert found.joint == 1 and found.merges == 0
+    products = [
+        {t for term in side for t in subterms(term) if isinstance(t, Apply)} for side in (rule.left, rule.right)
+    ]
+    assert [len(side) for side in products] == [4, 3]  # neither output alone takes fewer
+    validate(rule, bindings=3, points=1, mid_bindings=1)
 
 
 def test_beyond_four_operators_the_table_holds_halves_and_smaller_terms_alone() -> None:

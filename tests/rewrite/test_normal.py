@@ -67,6 +67,21 @@ def test_element_wise_operators_go_behind_parts(table: NormalTable) -> None:
     assert table.labels[softmax].op == "softmax"
 
 
+def test_element_wise_operators_of_what_is_stored_by_columns(table: NormalTable) -> None:
+    x = matrix(table, "x", 2, 6)
+    columns = table.make("swap", (x,), {})
+    gelu = table.make("gelu", (x,), {})
+    assert table.make("gelu", (columns,), {}) == table.make("swap", (gelu,), {})
+    row = table.leaf("constant", "row", TensorType((2,)))
+    table.constants["row"] = np.ones(2, np.float32)
+    moved = table.operands(table.make("add", (columns, row), {}))[0]
+    assert table.labels[moved].op == "add" and table.types[moved].shape == (2, 6)
+    softmax = table.make("softmax", (columns,), {"axis": -1})
+    assert table.labels[softmax].op == "softmax"
+    for wide in (matrix(table, "y", 2), table.leaf("constant", "z", TensorType((6, 2)))):  # no constant row
+        assert table.labels[table.make("add", (columns, wide), {})].op == "add"
+
+
 def test_views_of_views(table: NormalTable) -> None:
     x = matrix(table, "x", 2, 6)
     assert table.make("swap", (table.make("swap", (x,), {}),), {}) == x

@@ -8,6 +8,7 @@ from burnish.rewrite.proofs.verify import read_rules
 from burnish.rewrite.search import view
 from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.rewrite.search.cost import CPU_LIKE, GPU_LIKE
+from burnish.rewrite.search.table import CostedOperator
 from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES, random_graph, rule
 from tests.rewrite.test_apply import assert_equal
@@ -65,6 +66,26 @@ def test_enlarged_kernels_merge_and_the_join_disappears() -> None:
     graph = b.build(b.add("concat", *branches, axis=1))
     found = rewrite_graph(graph, RULES, GPU_LIKE, TRIALS)
     assert [n.op for n in found.graph.nodes] == ["conv2d", "relu"]
+    assert_equal(graph, found.graph)
+
+
+@pytest.mark.parametrize(("dear", "groups", "count"), [("groups", [2], 1), ("outputs", [4, 4], 2)])
+def test_groups_of_a_convolution_are_merged_or_split_as_costs_ask(dear: str, groups: list[int], count: int) -> None:
+    random = np.random.default_rng(0)
+    b = GraphBuilder()
+    weight = b.constant((random.integers(-8, 9, (16, 2, 3, 3)) / 8).astype("float32"))
+    graph = b.build(b.add("relu", b.add("conv2d", b.input("x", (1, 16, 5, 5)), weight, pads=(1, 1, 1, 1), groups=8)))
+
+    def cost(operation: CostedOperator) -> float:
+        if operation.op != "conv2d":
+            return 0.0
+        own = int(operation.attrs["groups"])  # type: ignore[arg-type]
+        return 1 + abs(own - 2) if dear == "groups" else float(operation.outputs[0].shape[1] > 8)
+
+    found = rewrite_graph(graph, read_rules("substitutions.txt"), cost, TRIALS)
+    convolutions = [node for node in found.graph.nodes if node.op == "conv2d"]
+    assert len(convolutions) == count
+    assert [node.attrs["groups"] for node in convolutions] == groups
     assert_equal(graph, found.graph)
 
 

@@ -8,6 +8,7 @@ import pytest
 from burnish.errors import ModelError, RuleError
 from burnish.graph.evaluate import evaluate
 from burnish.rewrite.language.terms import parse_rules, parse_term, parse_type
+from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.language.vocabulary import Binding, infer_word, sides
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
@@ -33,6 +34,22 @@ def value(text: str, sizes: Mapping[str, int] | None = None) -> np.ndarray:
 )
 def test_words_mean_what_numpy_says(text: str, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(value(text, {"s": 1}), expected)
+
+
+def test_block_diagonal_weights_keep_groups_apart() -> None:
+    (rule,) = parse_rules(
+        "axiom a\n  for y: [8, 3, 1, 2]\n"
+        "  block_diagonal(y, groups=2, merged=2) = block_diagonal(y, groups=2, merged=2)\n"
+    )
+    left, _ = sides(rule, Binding({}, {}))
+    weight = np.arange(48, dtype=np.float32).reshape(8, 3, 1, 2)
+    expected = np.zeros((8, 6, 1, 2), np.float32)
+    for o in range(8):
+        expected[o, o // 2 % 2 * 3 :][:3] = weight[o]
+    np.testing.assert_array_equal(evaluate(left, {"y": weight})[left.outputs[0]], expected)
+    with pytest.raises(RuleError):
+        infer_type = parse_rules("axiom a\n  for y: [9, 3, 1, 2]\n  block_diagonal(y, groups=2, merged=2) = y\n")
+        type_rule(infer_type[0])
 
 
 def test_dirac_moves_its_input() -> None:

@@ -140,14 +140,21 @@ def _split(pair: Pair) -> Pair:
             marks = iter(choice)
             new = [tuple(_renamed(t, name, other, marks) for t in s) for s in (pair.left, pair.right)]
             candidate = Pair(new[0], new[1], {**pair.shapes, other: pair.shapes[name]})
-            if _parts_of_one(candidate) >= _parts_of_one(pair) and holds(candidate):
+            if _shared(candidate) >= _shared(pair) and holds(candidate):
                 return _split(candidate)
     return pair
 
 
-def _parts_of_one(pair: Pair) -> bool:
-    """Whether the right side takes several parts of one tensor: a merge is to stay one."""
-    return len(pair.right) > 1 and len({t.args if isinstance(t, Apply) else () for t in pair.right}) == 1
+def _shared(pair: Pair) -> int:
+    """Operators that both outputs of the right side are computed from: what is computed together is to stay so."""
+    if len(pair.right) < 2:
+        return 0
+    one, other = ({t for a in _arguments(side) for t in subterms(a) if isinstance(t, Apply)} for side in pair.right)
+    return len(one & other)
+
+
+def _arguments(term: Term) -> tuple[Term, ...]:
+    return term.args if isinstance(term, Apply) else ()
 
 
 def _renamed(term: Term, name: str, other: str, marks: Iterator[bool]) -> Term:

@@ -4,7 +4,9 @@ Three kinds of substitutions come of a domain's classes of equal terms:
 
 - *laws*: for each size, the smallest pair that what was found before does not connect, until all are connected;
 - *savings*: pairs that laws connect in several steps, none of which alone saves, and whose second term computes less;
-- *merges*: two terms that are the halves of one.
+- *merges* and *joint* ones, of two outputs, told apart by the fingerprints of both (equation 2.1): two terms that are
+  the halves of one; and two small terms that share an operator, where their representatives share less, so that neither
+  output alone saves anything.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from itertools import zip_longest
 import numpy as np
 
 from burnish.rewrite.generation.domains import Domain
-from burnish.rewrite.generation.enumerate import NONE, Terms, enumerate_terms, members_of
+from burnish.rewrite.generation.enumerate import NONE, Terms, enumerate_terms, members_of, spans
 from burnish.rewrite.generation.generalize import Pair, generalize, most_general, renamed
 from burnish.rewrite.generation.joins import Joins, connect, roots
 from burnish.rewrite.generation.prune import Nodes, Pruned, orbits, prune
@@ -24,6 +26,7 @@ from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariabl
 
 _COSTS = {"matmul": 8, "conv2d": 8, "avg_pool2d": 4, "max_pool2d": 4, "part": 0}  # relative, of one word; others 1
 _WHOLE = 4  # terms beyond this size are looked at for merges alone: they are too many
+_SHARING = 2  # the greatest size of two terms that share an operator and are no halves
 _SMALL = 3  # operators of a merge whose parts match whole classes: for larger ones there are too many ways
 _DEAR = 4  # a product, a convolution, a pool: chains of element-wise operators are one loop anyway
 
@@ -45,12 +48,13 @@ class Generated:
     laws: list[int] = field(default_factory=list)
     savings: int = 0
     merges: int = 0
+    joint: int = 0
     refused: int = 0  # equal at the domain's sizes only
 
     def __str__(self) -> str:
         lines = [
             f"{self.domain}: {self.laws} laws by size, {self.savings} savings, {self.merges} merges,"
-            f" {self.refused} refused"
+            f" {self.joint} joint, {self.refused} refused"
         ]
         for p, connected in zip_longest(self.pruned, self.connected):
             lines.append(
@@ -106,7 +110,7 @@ class _Generator:
             if n <= _WHOLE:
                 self._laws(n, n <= laws)
         self._savings(savings)
-        self._merges()
+        self._several_outputs()
 
     def _pair(self, left: Sequence[Term], right: Sequence[Term]) -> Pair:
         names = {n for t in (*left, *right) for n in variables(t)}
@@ -243,7 +247,7 @@ class _Generator:
             if isinstance(t, Apply)
         ]
 
-    # --- merges -------------------------------------------------------------------------------------------------------
+    # --- two outputs --------------------------------------------------------------------------------------------------
 
     def _halves(self) -> Iterator[tuple[int, int]]:
         """Operators that take the first and the second half of one axis."""
@@ -254,33 +258,77 @@ class _Generator:
                 if same and str(a["start"]) == "0" and str(b["start"]) != "0":
                     yield i, j
 
-    def _merges(self) -> None:
-        """Two terms computed as the halves of a third, where that costs less than both, and no other merge says so."""
-        t, nodes = self.terms, self.nodes
-        implied = np.zeros(len(nodes.value), bool)  # halves
-        joins = [Joins(nodes, n) for n in range(len(nodes.start) - 1)]
+    def _together(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Pairs of terms that are computed together, by kind: halves of one term, and small terms that share an
+        operator.
+        """
+        nodes = self.nodes
         for one, two in self.halves:
             first = np.flatnonzero((nodes.operator == one) & (nodes.level > 1))
-            none = np.full(len(first), NONE, np.int32)
-            second = nodes.find(two, nodes.a[first], none)
-            first, second = first[second != NONE], second[second != NONE]
+            second = nodes.find(two, nodes.a[first], np.full(len(first), NONE, np.int32))
+            yield "merge", first[second != NONE], second[second != NONE]
+        yield "joint", *self._sharing()
+
+    def _sharing(self) -> tuple[np.ndarray, np.ndarray]:
+        """All pairs of small terms, none the first of its class, that share an operator not of weights alone."""
+        t, nodes = self.terms, self.nodes
+        rows = np.flatnonzero(nodes.pair & (nodes.level > 1) & (nodes.level <= _SHARING))
+        members = members_of(t, nodes.a[rows], nodes.b[rows])
+        dear = (members != NONE) & (self._cost(t.operator[members], members) > 0)
+        at, column = np.nonzero(dear)
+        member = members[at, column]
+        order = np.argsort(member, kind="stable")
+        owners, member = rows[at[order]], member[order]
+        ends = np.searchsorted(member, member, "right")
+        own = np.arange(len(member))
+        first, second = own.repeat(ends - own - 1), spans(own + 1, ends)
+        pairs = np.unique(np.stack([owners[first], owners[second]], axis=1), axis=0)
+        return pairs[:, 0], pairs[:, 1]
+
+    def _several_outputs(self) -> None:
+        """Two terms computed together where that costs less than both apart, and no other merge says so."""
+        t, nodes = self.terms, self.nodes
+        implied = np.zeros(len(nodes.value), bool)
+        joins = [Joins(nodes, n) for n in range(len(nodes.start) - 1)]
+        for kind, first, second in self._together():
             x, y = nodes.value[first], nodes.value[second]
             small = (t.size[x] < t.size.max()) & (t.size[y] < t.size.max()) & (x != y)
             first, second, x, y = first[small], second[small], x[small], y[small]
-            both = np.sort(np.concatenate([t.members[x], t.members[y]], axis=1), axis=1)
-            both[:, 1:][both[:, 1:] == both[:, :-1]] = NONE
-            apart = np.where(both == NONE, 0, self._cost(t.operator[both], both)).sum(axis=1)
-            saved = apart - self._costs(first)
-            for i in np.flatnonzero(saved > 0):
+            cost = self._cost_of_both(first, second)
+            saved = self._cost_of_both(nodes.first[x], nodes.first[y]) - cost
+            merges = kind == "merge"
+            if not merges:  # both have to be computed otherwise, or else laws say so
+                one = np.minimum(self._cost_of_both(nodes.first[x], second), self._cost_of_both(first, nodes.first[y]))
+                saved = np.where(one > cost, saved, 0)
+            for i in np.flatnonzero(saved > 0 if merges else saved >= _DEAR):
                 seen = self.orbit[first[i]] < first[i] and self.orbit[second[i]] < second[i]
                 if seen or (implied[first[i]] and implied[second[i]]):
                     continue
                 before = len(self.result.rules)
                 pair = self._pair([t.term(x[i]), t.term(y[i])], [self._node(first[i]), self._node(second[i])])
                 pair = most_general(pair)
-                if self._accept(pair, "merge"):
+                if merges and self._accept(pair, kind):
                     self._imply(pair, joins[nodes.level[first[i]] :], implied)
-                self.result.merges += len(self.result.rules) - before
+                elif not merges and self._saves(pair):
+                    self._accept(pair, kind)
+                found = len(self.result.rules) - before
+                self.result.merges += found if merges else 0
+                self.result.joint += 0 if merges else found
+
+    def _cost_of_both(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Relative cost of each pair of terms, [pairs]: what they share is computed once."""
+        t, nodes = self.terms, self.nodes
+        inside, own_roots = [], np.zeros(len(first), np.int64)
+        for rows in (first, second):
+            leaf = nodes.operator[rows] == NONE
+            inside.append(members_of(t, np.where(leaf, 0, nodes.a[rows]), np.where(leaf, NONE, nodes.b[rows])))
+        both = np.sort(np.concatenate(inside, axis=1), axis=1)
+        both[:, 1:][both[:, 1:] == both[:, :-1]] = NONE
+        for rows in (first, second):
+            own = nodes.value[rows]
+            within = ((both == own[:, None]) & ~nodes.pair[rows][:, None]).any(axis=1)
+            own_roots += np.where(within, 0, self._cost(nodes.operator[rows], own))
+        return np.where(both == NONE, 0, self._cost(t.operator[both], both)).sum(axis=1) + own_roots
 
     def _imply(self, merge: Pair, joins: Sequence[Joins], implied: np.ndarray) -> None:
         """Marks the halves that are instances of a merge's, unless what they are equal to could be smaller."""

@@ -199,6 +199,15 @@ def _grow(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Ob
     return Type(dims, x.lead), tuple(("<=", 1, d) for d in dims[-2:])
 
 
+def _block_diagonal(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    _rank(x, 4)
+    groups, merged = _size(attrs["groups"]), _size(attrs["merged"])
+    outputs, depth, *kernel = x.dims
+    must = (("<=", 1, groups), ("<=", 1, merged), ("divides", groups * merged, outputs))
+    return Type((outputs, merged * depth, *kernel)), must
+
+
 def _swap(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
     (x,) = args
     return _swapped(x), ()
@@ -243,7 +252,7 @@ def _dirac(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[O
 _RULES_OF = {
     "matmul": _product, "conv2d": _convolution, "max_pool2d": _pool, "avg_pool2d": _pool, "concat": _concat,
     "part": _part, "grow": _grow, "swap": _swap, "reshape": _reshape, "transpose": _transpose, "dirac": _dirac,
-    "softmax": _softmax,
+    "softmax": _softmax, "block_diagonal": _block_diagonal,
     "eye": lambda _, attrs: _constant((_size(attrs["size"]),) * 2),
     "box": lambda _, attrs: _constant((_size(attrs["channels"]), 1, *_sizes(attrs["kernel"]))),
     "full": lambda _, attrs: _constant(_sizes(attrs["shape"])),

@@ -46,6 +46,19 @@ def grow(b: GraphBuilder, x: str, *, pads: tuple[int, int, int, int]) -> str:
     return b.add("pad", x, pads=(*zeros, *pads[:2], *zeros, *pads[2:]))
 
 
+def block_diagonal(b: GraphBuilder, x: str, *, groups: int, merged: int) -> str:
+    """Block-diagonal weights: those of a convolution in ``groups * merged`` groups for one in ``groups``, with zeros
+    between the groups that are merged.
+    """
+    outputs, depth, *kernel = b.types[x].shape
+    _positive(groups, merged)
+    if outputs % (groups * merged):
+        raise ValueError(f"{outputs} outputs in {groups * merged} groups; allowed: a multiple")
+    rows = b.add("reshape", x, shape=(groups, merged, outputs // (groups * merged), 1, depth * kernel[0] * kernel[1]))
+    spread = b.add("mul", rows, b.constant(np.eye(merged, dtype=np.float32).reshape(merged, 1, merged, 1)))
+    return b.add("reshape", spread, shape=(outputs, merged * depth, *kernel))
+
+
 def eye(b: GraphBuilder, *, size: int) -> str:
     """The identity matrix."""
     return b.constant(np.eye(_positive(size), dtype=np.float32))
@@ -79,7 +92,7 @@ def _positive(*sizes: int) -> int:
     return sizes[0] if sizes else 1
 
 
-WORDS: Mapping[str, Build] = {w.__name__: w for w in (part, swap, grow, eye, dirac, box, full)}
+WORDS: Mapping[str, Build] = {w.__name__: w for w in (part, swap, grow, block_diagonal, eye, dirac, box, full)}
 VOCABULARY: frozenset[str] = frozenset((*WORDS, *ops.OPERATORS))
 
 # --- a rule at concrete sizes -----------------------------------------------------------------------------------------

@@ -183,4 +183,11 @@ class _Replacement:
         for name, now in touched.items():
             old = view.ask(name)
             cost += (0.0 if now is None else view.cost(now)) - (0.0 if old is None else before.cost(old))
+        for name in {**self.chosen, **self.readers}:
+            old = view.ask(name)
+            now = self.chosen.get(name, old)
+            if old is not None and ROOT in view.readers(name):
+                cost -= before.output_cost(old)
+            if now is not None and ROOT in self.readers.get(name, view.readers(name)):
+                cost += view.output_cost(now)
         return cost

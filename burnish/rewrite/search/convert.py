@@ -235,10 +235,21 @@ def _grown(arrays: Sequence[np.ndarray], values: Mapping[str, Attribute]) -> np.
     return np.pad(arrays[0], [(0, 0)] * (arrays[0].ndim - 2) + [(top, bottom), (left, right)])
 
 
+def _block_diagonal(arrays: Sequence[np.ndarray], values: Mapping[str, Attribute]) -> np.ndarray:
+    groups, merged = (int(values[key]) for key in ("groups", "merged"))  # type: ignore[arg-type]
+    outputs, depth, *kernel = arrays[0].shape
+    rows = arrays[0].reshape(groups, merged, -1, depth, *kernel)
+    made = np.zeros((groups, merged, rows.shape[2], merged, depth, *kernel), rows.dtype)
+    for own in range(merged):
+        made[:, own, :, own] = rows[:, own]
+    return made.reshape(outputs, merged * depth, *kernel)
+
+
 # Words that move weights, which may be large, by NumPy: the reference evaluation would take seconds.
 _MOVES: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Attribute]], np.ndarray]] = {
     "part": _moved_part,
     "grow": _grown,
+    "block_diagonal": _block_diagonal,
     "swap": lambda arrays, values: arrays[0].swapaxes(-1, -2),
     "concat": lambda arrays, values: np.concatenate(arrays, axis=values["axis"]),  # type: ignore[arg-type]
 }

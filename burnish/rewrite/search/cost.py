@@ -23,6 +23,7 @@ from burnish.machines.target import Target
 from burnish.rewrite.search.table import CostedOperator
 
 FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
+COLUMNS_EFFICIENCY = 0.96  # of a product that reads or writes by columns, to that of one by rows: 0.92 to 1.02
 FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better
 
 
@@ -57,15 +58,29 @@ class TargetCost:
     fused element-wise    FUSED and the reading of its further operands of full size through the caches
     convolution           KERNEL and the least estimate of its algorithms; else the roofline
     map that reads parts  FUSED and its traffic through the caches
+    read by columns       a copy of each operand that is stored so (the maker is ``swap``), but of products; see below
     split product         KERNEL and :func:`product_in_parts_seconds`: by a matrix unit, in bfloat16 parts
     anything else         KERNEL and the roofline of arithmetic, traffic, and streaming of constants
     ====================  ===========================================================================================
+
+    A tensor's layout is part of a graph: ``swap(y)`` of a product ``y`` is its transpose stored by columns. Products
+    read operands either way, by kernels of their own; what else reads one, or is given it as an output, converts it.
     """
 
     target: Target
 
     def __call__(self, operation: CostedOperator) -> float:
         """Seconds of one operator."""
+        return self._kernel(operation) + self._conversions(operation)
+
+    def _conversions(self, operation: CostedOperator) -> float:
+        """Seconds to store operands by rows that are stored by columns."""
+        if operation.op == "matmul":
+            return 0.0
+        turned = [t.nbytes for t, own in zip(operation.inputs, by_columns(operation), strict=True) if own]
+        return sum(copy_seconds(nbytes, nbytes, self.target) for nbytes in turned)
+
+    def _kernel(self, operation: CostedOperator) -> float:
         if operation.op in FREE:
             return 0.0
         if joins_in_place(operation, self.target.lanes):
@@ -110,7 +125,8 @@ class TargetCost:
             return 1.0 / self.target.lanes if operation.facts.kind != "injective" else 1.0
         shape = operation.outputs[0].shape
         rows = shape[-2] if len(shape) > 1 else 1
-        return DIRECT_EFFICIENCY if min(rows, shape[-1] if shape else 1) >= 8 else SMALL_EFFICIENCY
+        efficiency = DIRECT_EFFICIENCY if min(rows, shape[-1] if shape else 1) >= 8 else SMALL_EFFICIENCY
+        return efficiency * COLUMNS_EFFICIENCY if operation.fixed[0] or any(by_columns(operation)) else efficiency
 
     def _convolution(self, operation: CostedOperator) -> float:
         if found := self._algorithms(operation):
@@ -120,12 +136,19 @@ class TargetCost:
         return roofline_seconds(arithmetic(operation), traffic(operation), self.target, efficiency)
 
     def _algorithms(self, operation: CostedOperator) -> list[Estimate]:
-        """Candidate algorithms of a convolution, estimated; empty where there is no choice."""
+        """Candidate algorithms of a convolution, estimated; empty where there is no choice, as in ragged groups."""
         attrs, (x, weight) = operation.attrs, operation.inputs[:2]
-        if attrs["groups"] != 1 or attrs["dilations"] != (1, 1) or not operation.fixed[1]:
+        per_group = weight.shape[0] // int(attrs["groups"])  # type: ignore[arg-type]
+        ragged = attrs["groups"] != 1 and per_group % self.target.lanes
+        if ragged or attrs["dilations"] != (1, 1) or not operation.fixed[1]:
             return []
         pads: tuple[int, ...] = attrs["pads"]  # type: ignore[assignment]
         return estimates(window_of(x, weight, operation.outputs[0], attrs), pads, self.target)
+
+
+def by_columns(operation: CostedOperator) -> tuple[bool, ...]:
+    """Which operands are stored by columns: kernels compute their transposes. Weights are packed anyway."""
+    return tuple(m == "swap" and not fixed for m, fixed in zip(operation.makers, operation.fixed, strict=True))
 
 
 def is_fused(operation: CostedOperator) -> bool:

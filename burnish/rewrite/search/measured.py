@@ -12,7 +12,7 @@ from math import exp, log, log2
 
 from burnish.graph.graph import Graph
 from burnish.rewrite.search.convert import Reading, read_graph
-from burnish.rewrite.search.cost import FUSED, TargetCost, arithmetic, traffic
+from burnish.rewrite.search.cost import FUSED, TargetCost, arithmetic, by_columns, traffic
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.table import CostedOperator, Table
 
@@ -85,6 +85,8 @@ def operator_key(operation: CostedOperator) -> str:
     types = ", ".join(f"{'const ' if c else ''}{t}" for t, c in zip(operation.inputs, operation.fixed, strict=True))
     context = operation.facts.elementwise or operation.op in _CONTEXT
     makers = f" of {' '.join(operation.makers)}" if context else ""
+    if operation.op == "matmul" and any(by_columns(operation)):
+        makers = f" by columns {' '.join(map(str, by_columns(operation)))}"
     return f"{operation.op} {attrs} ({types}){makers}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from burnish.rewrite.language.terms import RewriteRule, Term, TermVariable
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable, subterms
 from burnish.rewrite.search.apply import replace
 from burnish.rewrite.search.match import Matcher, Pattern, TermMatch, compile_rules, patterns
 from burnish.rewrite.search.solve import RuleMatch, Solver, right_side
@@ -19,6 +19,7 @@ from burnish.rewrite.search.table import Table
 from burnish.rewrite.search.view import ROOT, GraphView, SearchKnowledge, Wiring
 
 DEPTH = 3  # of the terms that have to be alike for two places to look alike
+LEAST = 1e-9  # of a graph's cost, that another layout has to save
 FEW = 4  # operators of which each pair may be merged alone
 
 Values = dict[int, int]
@@ -67,9 +68,12 @@ class Moves:
         self.single: dict[str, list[Pattern]] = {}
         self.double: dict[str, list[Pattern]] = {}
         self.symmetric: set[str] = set()
+        self.relayouts: set[str] = set()
         self.patterns: dict[str, list[Pattern]] = {}
         for rule in compile_rules(rules):
             found = self.patterns[rule.name] = patterns(rule)
+            if _changes_layout(rule):
+                self.relayouts.add(rule.name)
             if len(found) == 1:
                 self.single.setdefault(found[0].word, []).append(found[0])
             elif len(found) == 2:
@@ -81,7 +85,10 @@ class Moves:
         self.words = self.single.keys() | self.double.keys()
 
     def changes(self, state: SearchState) -> Iterator[tuple[Change, tuple[str, ...]]]:
-        """Every step from a state, steps that look alike together, with the names of the rules applied."""
+        """Every step from a state, steps that look alike together, with the names of the rules applied.
+
+        Another layout is a step only where it saves time, conversions included: every product has one to try.
+        """
         wiring = state.wiring()
         groups: dict[tuple[str, object], list[RuleApplication]] = {}
         for step in self.steps(state.walk, wiring):
@@ -96,7 +103,9 @@ class Moves:
                     made.update(step.made)
                     count += 1
             try:
-                yield replace(state, wiring, replaced, made), (rule,) * count
+                change = replace(state, wiring, replaced, made)
+                if rule not in self.relayouts or change.cost < -LEAST * state.cost:
+                    yield change, (rule,) * count
             except CycleError:
                 for step in places if count > 1 else ():
                     try:
@@ -249,9 +258,15 @@ class Moves:
 
 
 def _replacing(view: GraphView, rule: RewriteRule, match: RuleMatch, names: Sequence[int]) -> tuple[int, ...] | None:
-    """Values of the right side, called by these names if they have none; None where they do not fit there."""
+    """Values of the right side, called by these names if they have none; None where they do not fit there, or where one
+    is the name itself: laws have brought the rule back to what it began with.
+    """
     made = right_side(view, rule, match, names)
     for name, value in zip(names, made or (), strict=False):
+        if value == name and any(
+            not view.fixed[a] and view.ask(a) is None and a not in view.changed for a in view.args[name]
+        ):
+            return None  # its first value is made of what this state does not have
         view.walk.names.setdefault(value, name)
     return made
 
@@ -276,6 +291,13 @@ def _reading(view: GraphView, name: int, depth: int) -> tuple[object, ...]:
     if depth == 0:
         return ()
     return tuple(sorted((view.operator(r).op, _reading(view, r, depth - 1)) for r in _readers(view, name)))
+
+
+def _changes_layout(rule: RewriteRule) -> bool:
+    """Whether a rule computes the same operators on tensors stored by columns instead of rows."""
+    left, right = (sorted(t.word for term in side for t in subterms(term) if isinstance(t, Apply))
+                   for side in (rule.left, rule.right))  # fmt: skip
+    return "swap" not in left and "swap" in right and left == [word for word in right if word != "swap"]
 
 
 def _symmetric(rule: RewriteRule) -> bool:

@@ -9,6 +9,7 @@ The laws:
     part(part(x))                       →  part(x), or the lower axis inside
     part(concat(x, y, …))               →  the part of the one it meets          of weights: concat of those it meets
     relu(part(x))                       →  part(relu(x))                         and any element-wise f(·, constants)
+    gelu(swap(x))                       →  swap(gelu(x))                         also of constant rows: add(swap(x), b)
     swap(swap(x))                       →  x                                     also transpose ∘ transpose
     reshape(reshape(x))                 →  reshape(x)
     identity(x)                         →  x
@@ -23,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from burnish import ops
 from burnish.errors import ModelError
 from burnish.graph.graph import Attribute
+from burnish.rewrite.language.types import is_map
 from burnish.rewrite.language.vocabulary import WORDS
 from burnish.rewrite.search.table import Label, Table
 
@@ -73,7 +75,7 @@ class NormalTable(Table):
         """Whether a law may apply to an operator in normal form whose arguments have changed, but not their types."""
         if label.op in _MEETS:
             return any(self.operator(a).op in _MEETS[label.op] for a in args)
-        return self.facts(label, args).elementwise and any(self.operator(a).op == "part" for a in args)
+        return self.facts(label, args).elementwise and any(self.operator(a).op in ("part", "swap") for a in args)
 
     # --- parts and joins ---
 
@@ -133,24 +135,30 @@ class NormalTable(Table):
             return None
         return self._part(self.operands(a)[0], axis, x, p + q)
 
-    # --- element-wise operators behind parts ---
+    # --- element-wise operators behind parts and swaps ---
 
     def _pointwise(self, op: str, args: Sequence[int], attrs: Mapping[str, Attribute]) -> int:
-        """``op(part(x))`` as ``part(op(x))``, where all other operands are single constants."""
-        parts = [a for a in args if self.operator(a).op == "part" and not self.fixed[a]]
-        if len(parts) != 1 or op in WORDS or op == "item":
+        """``op(part(x))`` as ``part(op(x))``, where all other operands are single constants; and of ``swap``, where
+        they may be constant rows, too.
+        """
+        moved = [a for a in args if self.operator(a).op in ("part", "swap") and not self.fixed[a]]
+        if len(moved) != 1 or op in WORDS or op == "item":
             return super().make(op, args, attrs)
-        (part,) = parts
-        others = [a for a in args if a != part]
-        if any(self.types[a].size != 1 or not self.fixed[a] for a in others):
+        (view,) = moved
+        word, shape = self.operator(view).op, self.types[view].shape
+        others = {a: self.types[a].shape for a in args if a != view}
+        turns = word == "swap" and is_map(op, len(args))
+        rows = [a for a, own in others.items() if turns and own == shape[-1:] and shape[-1] > 1]
+        if any((self.types[a].size != 1 and a not in rows) or not self.fixed[a] for a in others):
             return super().make(op, args, attrs)
-        if len(self.types[part].shape) < max((len(self.types[a].shape) for a in others), default=0):
+        if len(shape) < max(map(len, others.values()), default=0):
             return super().make(op, args, attrs)
         if not self.facts(self.label(op, self._complete(op, args, attrs)), tuple(args)).elementwise:
             return super().make(op, args, attrs)
-        (source,) = self.operands(part)
-        whole = self._pointwise(op, [source if a == part else a for a in args], attrs)
-        return self.make("part", (whole,), self.operator(part).values)
+        (source,) = self.operands(view)
+        put = {view: source} | {a: self.make("reshape", (a,), {"shape": (shape[-1], 1)}) for a in rows}
+        whole = self._pointwise(op, [put.get(a, a) for a in args], attrs)
+        return self.make(word, (whole,), self.operator(view).values)
 
     # --- views ---
 

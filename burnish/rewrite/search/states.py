@@ -100,7 +100,8 @@ def start(table: NormalTable, roots: tuple[int, ...]) -> SearchState:
     for value in chosen:
         key ^= walk.sign(value)
     wiring = Wiring(chosen, {value: tuple(sorted(by)) for value, by in readers.items()}, {}, {}, set(chosen))
-    return SearchState(walk, roots, sum(table.cost(value) for value in chosen), key, lambda: wiring)
+    cost = sum(table.cost(value) for value in chosen) + sum(table.output_cost(root) for root in set(roots))
+    return SearchState(walk, roots, cost, key, lambda: wiring)
 
 
 def _changed(walk: SearchKnowledge, before: Wiring, change: Change) -> Wiring:

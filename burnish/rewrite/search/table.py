@@ -207,6 +207,14 @@ class Table:
             self._known_costs[key] = self._cost(self.operation(value))
         return self._known_costs[key]
 
+    def output_cost(self, value: int) -> float:
+        """Seconds to give a value as an output, which is stored by rows: of its conversion, where it is a ``swap``."""
+        if self.fixed[value] or self.labels[value].op != "swap":
+            return 0.0
+        kind = self.types[value]
+        facts = FusionProperties("injective")
+        return self._cost(CostedOperator("identity", {}, (kind,), (kind,), ("swap",), (False,), facts))
+
     # --- questions ---
 
     def maker(self, value: int) -> int:
