@@ -244,7 +244,7 @@ def accuracy(epochs: int = 10, batch: int = 32) -> list[Row]:
         }  # fmt: skip
         alone: Any = None
         for way, more in ways.items():
-            kind = {"worker_kind": "thread"} if more else {}
+            kind: dict[str, Any] = {"worker_kind": "thread"} if more else {}
             report = fit(graph, data, train, **how, **more, **kind).report
             alone = report if alone is None else alone
             losses, first = np.asarray(report.losses), np.asarray(alone.losses)

@@ -47,7 +47,7 @@ def model_of(name: str, devices: int) -> Any:
 
 def searched(seconds: float) -> list[Row]:
     """A walk from data parallelism in each mode: CPU seconds and ms of the best strategy, round by round."""
-    rows = []
+    rows: list[Row] = []
     for mode, flags in MODES.items():
         sim = simulated(model_of("nmt", 16), "p100:4x4")
         choice = starts_of(sim)["data"]
