@@ -318,6 +318,7 @@ EXPERIMENTS: Sequence[Experiment] = (
 JOBS: Mapping[str, tuple[str, str]] = {  # by the name of the result: its paper, and the program that measures it
     "parallel-quality": ("flexflow", "benchmarks.parallel_quality networks embeddings placement --seconds 8"),
     "parallel-bytes": ("flexflow", "benchmarks.parallel_quality bytes --seconds 12"),
+    "parallel-pipelines": ("flexflow", "benchmarks.parallel_quality pipelines memory --seconds 4"),
     "parallel-spaces": ("flexflow", "benchmarks.parallel_quality spaces --seconds 5"),
     "parallel-studies": ("flexflow", "benchmarks.parallel_studies --seconds 12"),
     "parallel-exact": ("flexflow", "benchmarks.parallel exact --seconds 8"),
