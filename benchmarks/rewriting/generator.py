@@ -57,6 +57,7 @@ def _domain(name: str, size: int) -> list[dict[str, Any]]:
             "laws": found.laws,
             "savings": found.savings,
             "merges": found.merges,
+            "joint": found.joint,
             "refused": found.refused,
             "cpu_seconds": round(time.process_time() - began, 2),
             "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,7 +106,7 @@ def strategies(model: str, price: MeasuredCost) -> list[dict[str, Any]]:
     for name, steps in sets.items():
         ready, predicted = optimize(graph), 1.0
         for rules in steps:
-            found = rewrite_graph(ready, rules, price, Budget(seconds=SECONDS))
+            found = rewrite_graph(ready, rules, price, Budget(seconds=SECONDS, clock=time.process_time))
             ready, predicted = found.graph, predicted * found.before / found.after
         row = {"strategy": name, "model": model, "predicted": round(predicted, 4), **strategy(graph, steps)}
         rows.append(row)
