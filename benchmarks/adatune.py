@@ -1,4 +1,7 @@
-"""AdaTune's ablation (section 5.3, figures 9 and 11): what each of its parts brings, in equal time.
+"""AdaTune's figures: what measuring takes and how it varies (2, 3), and what each of its parts brings (9, 10, 11).
+
+`breakdown`: the shares of time of AutoTVM's search. `variance`: of random candidates, how far the mean of so many runs
+is from that of others, and the coefficient of variation. `ablation` (section 5.3), in equal time:
 
 `XGB+SA+DE`: boosted trees, annealing and a fixed number of runs, as AutoTVM; then a random forest with expected
 improvement (`RFEI`), contextual annealing (`CSA`) and adaptive measuring (`AE`), one after the other; and `XGB+SA+AE`,
@@ -9,11 +12,12 @@ building and measuring a search's own candidates. As in the paper (section 5.1),
 candidate, and of the adaptive searches two micro-batches of 50 or more, until the coefficient of variation is below
 10 %. How good a candidate is in truth is measured apart, in one way for all. Spaces are those of `benchmarks.study`.
 
+`after`: the best after so many trials, over the first search's best at its end (figure 10), median of the seeds.
 `needed`: seconds until a search is as good as the first one at its end; `faster`: how many times sooner that is than
 the first one was, seed by seed; `by medians`: the same of the medians of the seeds, which are the curves of figure 11;
 `measuring`: the share of the time that it takes.
 
-`python -m benchmarks.adatune [LAYER ...] [--trials N] [--seeds N] [--json]`
+`python -m benchmarks.adatune [LAYER ...] [--only SECTION] [--trials N] [--seeds N] [--json]`
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +45,11 @@ from burnish.tune.evaluate import Evaluator
 from burnish.tune.evaluate.stopping import Adaptive, Fixed, Rule
 from burnish.tune.records import machine
 from burnish.tune.strategy import ADATUNE, TuningStrategy
+from burnish.tune.validation import trial_of
 
+SECTIONS = ("breakdown", "variance", "ablation")
+COUNTS = (5, 10, 25, 50, 100, 250)  # of runs whose mean is taken
+AFTER = (8, 16, 24, 32, 48, 64, 96)  # trials
 REPEATS, MICRO_BATCH = 500, 50  # runs of a candidate, or as many batches of quick ones
 RUN_LIMIT = 20.0  # seconds; of candidates that take 40 ms
 MOST = 8  # times the first search's trials, that another may make in its time
@@ -69,6 +78,54 @@ class Row:
     faster: tuple[float, float, float]
     by_medians: float
     measuring: float
+    after: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Shares of a search's seconds."""
+
+    layer: str
+    seconds: float
+    proposing: float
+    building: float
+    measuring: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Runs of candidates: `deviation` of a run from the mean of `count`, and of these means from each other, over the
+    mean; medians of the candidates with the least and the most.
+    """
+
+    layer: str
+    count: int
+    deviation: tuple[float, float, float]
+    of_means: tuple[float, float, float]
+
+
+def breakdown(layer: str, evaluator: Evaluator, trials: int) -> Share:
+    """Where the time of the first variant's search goes."""
+    found = search(VARIANTS[FIRST], 0, trials, Apart(kernel(layer), evaluator, FIXED))
+    rest = 1 - found.building - found.measuring
+    return Share(layer, float(found.clock[-1]), rest, found.building, found.measuring)
+
+
+def variance(layer: str, evaluator: Evaluator, candidates: int) -> list[Spread]:
+    """How runs of random candidates vary."""
+    task = kernel(layer)
+    evaluator.rule = FIXED
+    points = task.space.space.sample(np.random.default_rng(0), candidates)
+    trials = [trial_of(task.space.candidate(point)) for point in points]
+    times = [evaluator.measure(*pair).times for pair in zip(trials, evaluator.build(trials), strict=True)]
+    runs = [np.array(each) for each in times if len(each) == REPEATS]
+    rows = []
+    for count in COUNTS:
+        groups = [each[: len(each) // count * count].reshape(-1, count) for each in runs]
+        deviation = [float(np.median(g.std(axis=1) / g.mean(axis=1))) for g in groups]
+        of_means = [float(g.mean(axis=1).std() / g.mean()) if len(g) > 1 else 0.0 for g in groups]
+        rows.append(Spread(layer, count, middle(deviation), middle(of_means)))
+    return rows
 
 
 def ablation(layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[Row]:
@@ -99,7 +156,12 @@ def row(layer: str, name: str, own: Sequence[Search], first: Sequence[Search]) -
     faster = [b / n for b, n in zip(before, needed, strict=True)]
     count, measuring = (float(np.median(values)) for values in ([len(s.best) for s in own], [s.measuring for s in own]))
     reached, was = _medians(own, first)
-    return Row(layer, name, count, middle(end), middle(needed), middle(faster), was / reached, measuring)
+    after = {
+        n: float(np.median([s.best[n - 1] / f.best[-1] for s, f in pairs]))
+        for n in AFTER
+        if all(len(s.best) >= n for s in own)
+    }
+    return Row(layer, name, count, middle(end), middle(needed), middle(faster), was / reached, measuring, after)
 
 
 def _medians(own: Sequence[Search], first: Sequence[Search]) -> tuple[float, float]:
@@ -126,21 +188,50 @@ def show(rows: Sequence[Row], trials: int, seeds: int) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
+def show_shares(rows: Sequence[Share]) -> None:
+    table = Table("layer", "seconds", "proposing", "building", "measuring", title=f"Time of {FIRST}'s search")
+    for each in rows:
+        table.add_row(
+            each.layer, f"{each.seconds:.1f}", *(f"{v:.0%}" for v in (each.proposing, each.building, each.measuring))
+        )
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def show_spreads(rows: Sequence[Spread]) -> None:
+    table = Table("layer", "runs", "of a run", "of means", title="Deviation over the mean, median (least to most)")
+    for each in rows:
+        cells = ("{:.1%} ({:.1%} to {:.1%})".format(*values) for values in (each.deviation, each.of_means))
+        table.add_row(each.layer, str(each.count), *cells)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("layers", nargs="*", default=["C8", "C11"], help="default: %(default)s")
-    parser.add_argument("--trials", type=int, default=96, help="of the first search (default: %(default)s)")
+    parser.add_argument("--only", choices=SECTIONS, default="ablation", help="(default: %(default)s)")
+    parser.add_argument(
+        "--trials", type=int, default=96, help="of the first search, or candidates (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     check_names(parser, arguments.layers, operators())
-    rows: list[Row] = []
     with Evaluator(MACHINE, build_limit=BUILD_LIMIT, run_limit=RUN_LIMIT) as evaluator:
+        rows: list[Any] = []
         for layer in arguments.layers:
-            rows += ablation(layer, evaluator, arguments.trials, arguments.seeds)
+            if arguments.only == "breakdown":
+                rows.append(breakdown(layer, evaluator, arguments.trials))
+            elif arguments.only == "variance":
+                rows += variance(layer, evaluator, arguments.trials)
+            else:
+                rows += ablation(layer, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
         settings = {"machine": machine(MACHINE), "trials": arguments.trials, "seeds": arguments.seeds}
-        print(stored({**settings, "rows": [asdict(each) for each in rows]}))
+        print(stored({**settings, "section": arguments.only, "rows": [asdict(each) for each in rows]}))
+    elif arguments.only == "breakdown":
+        show_shares(rows)
+    elif arguments.only == "variance":
+        show_spreads(rows)
     else:
         show(rows, arguments.trials, arguments.seeds)
     return 0

@@ -4,6 +4,7 @@
 `objective`: ranking or regression (figure 5.5). `diversity`: how much a batch must cover (figure 5.6), chosen from 32
 candidates for each place, and from two.
 `uncertainty`: the mean, expected improvement or an upper bound by an ensemble of five (figure 5.7).
+`epsilon`: the share of a batch that is chosen at random (AdaTune, figure 4), and one by its context (equation 3 there).
 
 The space is that of `kernels/cpu/tiled.py`, which follows from any definition and is as large as those of the published
 systems; templates of Burnish know more, and leave less to find. All searches begin at random. A candidate is measured
@@ -75,6 +76,10 @@ SECTIONS: Mapping[str, Mapping[str, TuningStrategy]] = {
         "diversity 1, of two": SEARCH.with_(candidates=2),
         "random": CHANCE,
     },
+    "epsilon": {
+        **{f"epsilon {share:g}": SEARCH.with_(share=share) for share in (0.01, 0.05, 0.2, 0.5)},
+        "contextual": SEARCH.with_(share="contextual"), "random": CHANCE,
+    },
     "uncertainty": {
         **{name: SEARCH.with_(model=_ensemble, acquisition=name) for name in ("mean", "ei", "ucb")},
         "random": CHANCE,
@@ -95,12 +100,13 @@ def kernel(layer: str) -> TuningTask:
 class Search:
     """One search: after 1, 2, … trials the best candidate's `best` seconds, and what has passed of the `clock`.
 
-    `measuring`: the share of the clock's seconds that measuring took.
+    `measuring`, `building`: the shares of the clock's seconds that these took; proposing took the rest.
     """
 
     best: NDArray[np.float64]
     clock: NDArray[np.float64]
     measuring: float
+    building: float
 
 
 def search(
@@ -120,7 +126,7 @@ def search(
     tuner = Tuner(oracle.task.space, strategy, seed, prior)
     best: list[float] = []
     clock: list[float] = []
-    passed, measuring, least, judged = 0.0, 0.0, inf, inf
+    passed, measuring, building, least, judged = 0.0, 0.0, 0.0, inf, inf
     while len(best) < trials and passed < seconds and not tuner.exhausted:
         began = time.perf_counter()
         points = tuner.propose(min(strategy.batch, trials - len(best)))
@@ -134,12 +140,13 @@ def search(
         for point, known in zip(points, found, strict=True):
             passed += proposing + known.building + known.measuring
             measuring += known.measuring
+            building += known.building
             if known.seconds < least:
                 least = known.seconds
                 judged = min(judged, (judge or oracle).ask(point[None])[0].seconds)
             best.append(judged)
             clock.append(passed)
-    return Search(np.array(best), np.array(clock), measuring / passed)
+    return Search(np.array(best), np.array(clock), measuring / passed, building / passed)
 
 
 @dataclass(frozen=True)

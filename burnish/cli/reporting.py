@@ -82,7 +82,8 @@ def report(
         graph = import_graph(model, options.arguments["shapes"], options.arguments["fix"])
         return [asdict(row) for row in check(graph, given, records=options.records, **own)]
 
-    data = collected(model.name, partial(compiled, model, options), sample, errors if checked else None)
+    make = partial(compiled, model, options)
+    data = collected(model.name, make, sample, errors if checked else None, options.records)
     write_atomic(output, [page(data).encode()])
     said = {"output": str(output), "microseconds": data["call"], "attributed": data["attributed"]}
     print_answer(options.as_json, said, f"{output}: {output.stat().st_size / 1e6:.1f} MB; open it in any browser")

@@ -31,6 +31,7 @@ from burnish.machines.target import Target
 from burnish.ops.classify import flops, traffic
 from burnish.schedule.schedule import Call, Schedule, replay
 
+DIGITS = 12  # of a task's key, in the name of its kernel
 SLOW = 20.0  # times the roofline from which on a kernel is said to be slow; good ones are estimated at 1 to 5 times
 SHORT = 5e-6  # seconds of a kernel that is never said to be
 GRANULES = (16, 40)  # of a symbolic extent: the rows of a matrix tile; more than a vector, and whole ones of most
@@ -176,7 +177,7 @@ def compile_recipe(task: KernelTask, target: Target, recipe: KernelConfig) -> Co
 
 def named(task: KernelTask, key: str) -> KernelTask:
     """``task`` under the name that its kernel has in object code: what it computes, and the start of its key."""
-    return replace(task, name=f"{task.label or 'map'}_{key[:12]}")
+    return replace(task, name=f"{task.label or 'map'}_{key[:DIGITS]}")
 
 
 def compile_task(task: KernelTask, target: Target) -> CompiledKernel:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from burnish.base import dump
+from burnish.pipeline.kernel import DIGITS
 from burnish.report.profile import profile
 from burnish.runtime.module import Module
 from burnish.runtime.steps import calls_of
+from burnish.tune.records import Record, RecordFile
 
 MOST_TEXT = 20_000  # letters of a stage that are shown
 STAGES = ("task", "schedule")  # of a kernel, and its last form before code
@@ -24,10 +28,10 @@ _ATTRIBUTE = re.compile(r"^\w+=")
 
 def collected(
     name: str, make: Callable[[], Module], inputs: Callable[[Module], Mapping[str, np.ndarray]],
-    errors: Callable[[], Sequence[Mapping[str, Any]]] | None = None,
+    errors: Callable[[], Sequence[Mapping[str, Any]]] | None = None, records: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The data of a page: of the model that ``make`` compiles, timed on its ``inputs``; ``errors``: of kernels beside
-    the reference.
+    the reference; ``records``: a file of the measurements by which kernels were tuned.
     """
     with tempfile.TemporaryDirectory(prefix="burnish-report-") as made:
         folder = Path(made)
@@ -37,6 +41,7 @@ def collected(
     found = profile(module, inputs(module))
     info = module.info
     described = {str(row["kernel"]): dict(row) for row in info.get("kernels", ())}
+    searches = _searches(records, described)
     kernels = []
     for row in found.kernels:
         own = described.get(row.kernel, {})
@@ -45,6 +50,7 @@ def collected(
                 **asdict(row), "reached": row.reached, "choice": own.get("choice", {}),
                 "layouts": own.get("layouts", {}), "flops": own.get("flops"), "moved": own.get("moved"),
                 "slow": own.get("slow", ""), "recorded": bool(own.get("recorded")),
+                "search": searches.get(row.kernel),
             }
         )  # fmt: skip
     return {
@@ -70,6 +76,28 @@ def _passes(folder: Path) -> list[dict[str, Any]]:
         nodes = _nodes(path.read_text(encoding="utf-8"))
         if nodes and (not found or nodes != found[-1]["nodes"]):
             found.append({"name": name, "seconds": seconds.get(int(number), 0.0), "nodes": nodes})
+    return found
+
+
+def _searches(records: Path | None, kernels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Measured candidates of each kernel that was tuned, in the order of their trials: microseconds of each, None of
+    one that failed, the ``template`` of each, and how often every failure and victory in a pair came.
+    """
+    known = RecordFile(records).all() if records else []
+    searched: dict[str, list[Record]] = {}
+    for each in known:
+        searched.setdefault(each.kernel or each.key, []).append(each)
+    of = {each.key[:DIGITS]: each.kernel or each.key for each in known}
+    found = {}
+    for kernel in kernels:
+        own = searched.get(of.get(kernel.rpartition("_")[2], ""), [])
+        if not own:
+            continue
+        outcomes = Counter("won against the default" if r.won else r.outcome for r in own)
+        found[kernel] = {
+            "microseconds": [1e6 * r.ranked if isfinite(r.ranked) else None for r in own],
+            "templates": [r.algorithm or r.template for r in own], "outcomes": dict(outcomes.most_common()),
+        }  # fmt: skip
     return found
 
 

@@ -104,8 +104,29 @@ function kernelDetail(kernel) {
     ["operations", number(kernel.flops, 0)], ["least bytes", number(kernel.moved, 0)],
     ["bound", kernel.bound == null ? "–" : `${micro(kernel.bound)} of ${kernel.resource}`], ["expected to be slow", kernel.slow]];
   const stages = data.stages[kernel.kernel] || [];
-  return element("div", { class: "detail" }, table(["", ""], facts.filter(f => f[1])),
+  return element("div", { class: "detail" }, table(["", ""], facts.filter(f => f[1])), kernel.search ? search(kernel.search) : [],
     stages.map(stage => [element("h2", {}, stage.name), element("pre", {}, stage.text)]).flat());
+}
+
+/* Candidates in the order of their trials, and the best so far; on a logarithmic scale. */
+function search(found) {
+  const times = found.microseconds.filter(t => t != null), least = Math.min(...times), most = Math.max(...times);
+  const width = 640, height = 160, x = n => 4 + (width - 8) * n / Math.max(1, found.microseconds.length - 1);
+  const y = t => height - 6 - (height - 12) * Math.log(t / least) / Math.max(Math.log(most / least), 1e-9);
+  const drawing = element("svg", { class: "search", viewBox: `0 0 ${width} ${height}`, role: "img" },
+    element("title", {}, "microseconds of candidates by trial"));
+  let best = Infinity, line = "";
+  found.microseconds.forEach((time, trial) => {
+    if (time == null) return;
+    drawing.append(element("rect", { x: x(trial) - 1.5, y: y(time) - 1.5, width: 3, height: 3 },
+      element("title", {}, `trial ${trial + 1}: ${micro(time)}, ${found.templates[trial]}`)));
+    line += line ? ` H ${x(trial)} V ${y(Math.min(best, time))}` : `M ${x(trial)} ${y(time)}`;
+    best = Math.min(best, time);
+  });
+  drawing.append(element("path", { d: line }));
+  const counts = Object.entries(found.outcomes).map(([name, count]) => `${count} ${name}`).join(", ");
+  return [element("h2", {}, `Tuning: ${found.microseconds.length} candidates, ${counts}`), times.length ? drawing : [],
+    element("p", {}, times.length ? `from ${micro(found.microseconds.find(t => t != null))} to ${micro(least)}` : "none could run")];
 }
 
 function graph() {

@@ -108,14 +108,38 @@ def test_what_is_compiled_has_no_passes_to_show(model: Path, tmp_path: Path) -> 
     assert done.exit_code != 0 and "is compiled already; allowed: an ONNX file" in str(done.exception)
 
 
+@pytest.fixture(scope="module")
+def records(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Measurements of a few candidates of its kernels."""
+    folder = tmp_path_factory.mktemp("tuned")
+    invoke("tune", model, "--trials", 24, "--records", folder / "r.jsonl", "-o", folder / "m.bn")
+    return folder / "r.jsonl"
+
+
+def test_the_page_shows_how_kernels_were_tuned(model: Path, records: Path, tmp_path: Path) -> None:
+    invoke("report", model, "-o", tmp_path / "m.html", "--records", records)
+    kernels = data_of((tmp_path / "m.html").read_text(encoding="utf-8"))["kernels"]
+    searches = [kernel["search"] for kernel in kernels if kernel["search"]]
+    assert searches, "no kernel was tuned"
+    for found in searches:
+        assert len(found["microseconds"]) == len(found["templates"]) == sum(found["outcomes"].values())
+        assert any(time is not None for time in found["microseconds"])
+    invoke("report", model, "-o", tmp_path / "plain.html")
+    plain = data_of((tmp_path / "plain.html").read_text(encoding="utf-8"))["kernels"]
+    assert not any(kernel["search"] for kernel in plain)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 500])
-def test_in_a_browser_without_a_network(model: Path, tmp_path: Path, width: int) -> None:
+def test_in_a_browser_without_a_network(model: Path, records: Path, tmp_path: Path, width: int) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium")
-    invoke("report", model, "-o", tmp_path / "m.html")
-    for tab, wanted in (("Kernels/0", "<h2>task</h2>"), ("Graph", '<g class="node'), ("Memory", 'class="buffer"')):
+    invoke("report", model, "-o", tmp_path / "m.html", "--records", records)
+    kernels = data_of((tmp_path / "m.html").read_text(encoding="utf-8"))["kernels"]
+    tuned = next(number for number, kernel in enumerate(kernels) if kernel["search"])
+    shown = ("Kernels/0", "<h2>task</h2>"), (f"Kernels/{tuned}", 'class="search"')
+    for tab, wanted in (*shown, ("Graph", '<g class="node'), ("Memory", 'class="buffer"')):
         done = subprocess.run(
             [
                 browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
