@@ -42,7 +42,7 @@ from burnish.search.budget import Budget
 from burnish.workers import Failure
 
 SECONDS = 0.5  # of a search
-LEAST_GAIN = 0.005  # of the predicted time: less cannot be told from noise when modules are compared
+LEAST_GAIN = 0.02  # of the predicted time: less is within the error of predictions, and of comparing modules
 ATTEMPTS = 2  # searches, each knowing what the kernels of the one before it took
 SHARE = 0.5  # of the time that compiling took is left to what a rewriting costs
 LEAST_COMPARING = 0.2  # seconds, where the time for rewriting has run out before
