@@ -84,7 +84,8 @@ def prefetch(
 
 def _share(lines: int, iterations: int) -> int:
     """Cache lines for each of some iterations; symbolic where their number is, which is by its hint if it may be 0."""
-    if is_size(iterations) and least(iterations) > 0:
+    symbolic = least(iterations) > 0 and is_size(iterations)
+    if symbolic:
         return floor(iterations + (lines - 1), iterations)
     return -(-lines // min(hinted(iterations), lines))
 
