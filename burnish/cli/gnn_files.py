@@ -65,7 +65,7 @@ def infer(
 
 
 def _costs(learned: Path | None) -> Partitioner | None:
-    """What a file says of the costs of ranges. Raises ParameterError, DataError."""
+    """Partitioner of a file; None without one. Raises ParameterError, DataError."""
     if learned is None:
         return None
     check_input(learned, "--learned")
