@@ -1,6 +1,7 @@
 """The published studies of tuners, repeated: strategies that differ in one part, on one kernel, in equal trials.
 
-`models`: boosted trees, TreeGRU, genetic and random search (AutoTVM, figure 5.4 of thesis-chen), and Burnish's own.
+`models`: boosted trees, TreeGRU, genetic and random search (AutoTVM, figure 5.4 of thesis-chen), and Burnish's own; "x2"
+have two trials for each of the others'.
 `objective`: ranking or regression (figure 5.5). `diversity`: how much a batch must cover (figure 5.6), chosen from 32
 candidates for each place, and from two.
 `uncertainty`: the mean, expected improvement or an upper bound by an ensemble of five (figure 5.7).
@@ -43,11 +44,19 @@ from burnish.kernels.cpu.tiled_nests import TILED
 from burnish.machines.target import target
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.models.base import CostModel
-from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import machine
 from burnish.tune.space import Alternative, TuningSpace
-from burnish.tune.strategy import AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, TuningStrategy
+from burnish.tune.strategy import (
+    AUTOTVM,
+    AUTOTVM_EI,
+    AUTOTVM_UCB,
+    BURNISH,
+    GENETIC,
+    RANDOM,
+    TREEGRU,
+    TuningStrategy,
+)
 from burnish.tune.tasks import TuningTask, tuning_tasks
 from burnish.tune.tuner import Tuner
 
@@ -55,17 +64,17 @@ from burnish.tune.tuner import Tuner
 SEARCH = AUTOTVM.with_(batch=16, initial=16, informed=False)
 CHANCE = RANDOM.with_(batch=16, informed=False)
 MACHINE = target("cpu,-amx")  # where all convolutions and products are sums of float32 products
-
-
-def _ensemble(seed: int) -> BootstrapEnsemble:
-    return BootstrapEnsemble(TreeModel("regression", seed=seed), seed=seed)
+EVOLVED = GENETIC.with_(batch=16, informed=False)
+ENSEMBLE = SEARCH.with_(model=AUTOTVM_EI.model)
+TIMES = {"random x2": 2, "genetic x2": 2}  # trials for each one of the other variants
 
 
 SECTIONS: Mapping[str, Mapping[str, TuningStrategy]] = {
     "models": {
         "burnish": BURNISH.with_(transfer=False, informed=False), "trees": SEARCH,
         "TreeGRU": TREEGRU.with_(batch=16, initial=16, informed=False),
-        "genetic": GENETIC.with_(batch=16, informed=False), "random": CHANCE,
+        "genetic": EVOLVED, "genetic x2": EVOLVED.with_(batch=32), "random x2": CHANCE.with_(batch=32),
+        "random": CHANCE,
     },
     "objective": {
         "rank": SEARCH, "regression": SEARCH.with_(model=lambda seed: TreeModel("regression", seed=seed)),
@@ -81,7 +90,8 @@ SECTIONS: Mapping[str, Mapping[str, TuningStrategy]] = {
         "contextual": SEARCH.with_(share="contextual"), "random": CHANCE,
     },
     "uncertainty": {
-        **{name: SEARCH.with_(model=_ensemble, acquisition=name) for name in ("mean", "ei", "ucb")},
+        "mean": ENSEMBLE,
+        **{each.acquisition: ENSEMBLE.with_(acquisition=each.acquisition) for each in (AUTOTVM_EI, AUTOTVM_UCB)},
         "random": CHANCE,
     },
 }  # fmt: skip
@@ -149,6 +159,11 @@ def search(
     return Search(np.array(best), np.array(clock), measuring / passed, building / passed)
 
 
+def thinned(found: Search, times: int) -> Search:
+    """A search whose every so many trials count as one (the baselines "x2" of figure 5.4)."""
+    return replace(found, best=found.best[times - 1 :: times], clock=found.clock[times - 1 :: times])
+
+
 @dataclass(frozen=True)
 class Row:
     """A variant of a section on a layer: medians over the seeds, with the least and the most.
@@ -184,10 +199,11 @@ def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int
     oracle = Oracle(kernel(layer), evaluator)
     done: dict[tuple[TuningStrategy, int], Search] = {}
     for seed, section in product(range(seeds), sections):
-        variants = list(SECTIONS[section].values())
-        for strategy in variants[seed % len(variants) :] + variants[: seed % len(variants)]:
+        variants = list(SECTIONS[section].items())
+        for name, strategy in variants[seed % len(variants) :] + variants[: seed % len(variants)]:
             if (strategy, seed) not in done:
-                done[strategy, seed] = search(strategy, seed, trials, oracle)
+                times = TIMES.get(name, 1)
+                done[strategy, seed] = thinned(search(strategy, seed, times * trials, oracle), times)
     least = min(float(own.best[-1]) for own in done.values())
     rows = []
     for section in sections:
