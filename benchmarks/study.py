@@ -100,7 +100,12 @@ REFERENCE = "random"
 
 def kernel(layer: str) -> TuningTask:
     """The kernel of a layer that has the most work, by its definition and in the space that follows from it."""
-    graph = optimize(import_graph(onnx.load_from_string(operators()[layer]())), exact=True)
+    return most_work(onnx.load_from_string(operators()[layer]()))
+
+
+def most_work(model: onnx.ModelProto) -> TuningTask:
+    """The kernel of a model that has the most work, by its definition and in the space that follows from it."""
+    graph = optimize(import_graph(model), exact=True)
     most = max(tuning_tasks(graph, MACHINE, exact=True), key=lambda task: task.flops)
     task = most.space.default.alternative.task
     return replace(most, space=TuningSpace([Alternative("tiled", task, TILED, TILED.on(task, MACHINE).space, MACHINE)]))
