@@ -37,8 +37,9 @@ ALLOWED = 1e-3  # error of one tuned network relative to the other's scale
 
 @dataclass(frozen=True)
 class Row:
-    """A network: of both strategies the time over the untuned one's with its interval, trials and seconds; and AdaTune's
-    time over AutoTVM's with its interval.
+    """A network: of both strategies the time over the untuned one's with its interval, trials and seconds.
+
+    ``ratio``: AdaTune's time over AutoTVM's, with its interval.
     """
 
     network: str

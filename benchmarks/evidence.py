@@ -350,6 +350,19 @@ JOBS: Mapping[str, tuple[str, str]] = {  # by the name of the result: its paper,
     "adatune-variance": ("adatune", "benchmarks.adatune --only variance --trials 12 --json"),
     "study-epsilon": ("adatune", "benchmarks.study epsilon C8 C9 --trials 96 --seeds 5 --json"),
     "rewrite": ("taso", "benchmarks.rewrite --json"),
+    "rewrite-search": ("taso", "benchmarks.rewrite generator verifier search --json"),
+    "rewrite-sequences": ("taso", "benchmarks.rewrite sequences --json"),
+    "boost-blocks": ("xgboost", "benchmarks.boost blocks --json"),
+    "boost-summary": ("xgboost", "benchmarks.boost summary --json"),
+    "fusion": ("tvm", "benchmarks.fusion --seconds 8 --json"),
+    "tune-operators": ("autotvm", "benchmarks.tune_operators --json"),
+    "tables": ("autotvm", "benchmarks.tables"),
+    "replay": (
+        "autotvm",
+        "benchmarks.replay models objective diversity uncertainty transfer devices --json",
+    ),
+    "replay-adatune": ("adatune", "benchmarks.replay adatune epsilon breakdown --seeds 15 --json"),
+    "adatune-networks": ("adatune", "benchmarks.adatune_networks --json"),
 }
 
 

@@ -1,15 +1,15 @@
 """Studies of tuners, replayed on measured tables (`benchmarks.tables`): no candidate is built or measured anew.
 
-A stated scale-down of the papers' figures: spaces of some 600 candidates, searches of 64 trials in batches of 8, up to 15
-seeds. `models`, `objective`, `diversity`, `epsilon`, `uncertainty`: the strategies of `benchmarks.study` (AutoTVM's
-figures 5.4 to 5.7, AdaTune's figure 4), the first two with TreeGRU too. `transfer`: with and without the tables of C1 to
-C6, by each representation (figures 5.8, 5.9 b); what they reach alone is figure 5.9 a. `devices`: with the models that
-come with Burnish, each trained on another kind of CPU, and with none (figure 5.9 d). `breakdown`: shares of a session's
-time (AdaTune's figure 2). `adatune`: its parts in equal time (figures 6 a, 6 c, 10, 11).
+A stated scale-down of the papers' figures: spaces of some 600 candidates, searches of 64 trials in batches of 8.
+`models`, `objective`, `diversity`, `epsilon`, `uncertainty`: the strategies of `benchmarks.study`, and TreeGRU's of the
+first two (AutoTVM's figures 5.4 to 5.7, AdaTune's figure 4). `transfer`: with and without the tables of C1 to C6, by
+each representation (figures 5.8, 5.9 b); what they reach alone is figure 5.9 a. `devices`: with the models that come
+with Burnish, each trained on another kind of CPU, and with none (figure 5.9 d). `breakdown`: shares of a session's time
+(AdaTune's figure 2). `adatune`: its parts in equal time (figures 6 a, 6 c, 10, 11).
 
-`after`: the best so far over the best of the table. `needed`: trials until a search is as good as the reference of equal
-seed at its end. Both: median of the seeds, and its 95 % interval by bootstrap. The clock of a session adds what proposing
-takes here to what its candidates' building took and their measuring would: 500 runs of each, as AdaTune has them.
+`after`: the best so far over the best of the table. `needed`: trials until a search is as good as the reference of
+equal seed at its end. Both: median of the seeds, and its 95 % interval by bootstrap. The clock of a session adds what
+proposing takes here to what its candidates' building took and their measuring would, 500 runs of each, as AdaTune's.
 
 `python -m benchmarks.replay [SECTION ...] [--tables FILE] [--kernels A,B] [--seeds N] [--trials N] [--json]`
 """
@@ -95,7 +95,7 @@ def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, floa
 
 
 def variants(section: str) -> dict[str, TuningStrategy]:
-    """The strategies of a section of `benchmarks.study`, with batches of half the size, and of TreeGRU what it lacks."""
+    """The strategies of a section of `benchmarks.study`, with batches of half the size, and TreeGRU's."""
     found = dict(SECTIONS[section])
     if section == "models":
         found["TreeGRU"] = _gru("regression")
@@ -252,7 +252,7 @@ def main() -> int:
         parser.error(f"tables: found none in {given.tables}; python -m benchmarks.tables measures them")
     report: dict[str, Any] = {}
     for section in given.sections or ALL:
-        names = given.kernels.split(",") if given.kernels else [n for n in DEFAULTS.get(section, tables)]
+        names = given.kernels.split(",") if given.kernels else list(DEFAULTS.get(section, tables))
         if section == "adatune":
             made = [parts(tables[name], given.trials, given.seeds) for name in names if tables[name].times]
             report["adatune"] = [asdict(each) for rows, _ in made for each in rows]

@@ -68,7 +68,7 @@ def small_kernel(name: str) -> TuningTask:
 
 
 def few_values(space: ScheduleSpace, counts: Mapping[str, int]) -> ScheduleSpace:
-    """A schedule space of so many values of each named knob, from its first to its last, and the default's of others."""
+    """A schedule space of so many values of each named knob, first to last, and of others the default's."""
     knobs: dict[str, Sequence[int | str]] = {}
     for knob, values in space.knobs.items():
         count = min(counts.get(knob, 1), len(values))

@@ -2,8 +2,9 @@
 
 A scale-down of the paper's: the layers of Table 4.2 on a CPU, beside onnxruntime and OpenVINO in the place of cuDNN and
 TFLite. Each layer is tuned from nothing, by Burnish's strategy in its own spaces, and by AutoTVM's in the space that
-follows from the definition, which knows no Winograd; `curve`: seconds of the session, trials, and the least microseconds
-so far of what is searched. `microseconds`: of the layer compiled tuned and untuned and of the libraries, in turns.
+follows from the definition, which knows no Winograd; `curve`: seconds of the session, trials, and the least time so
+far of what is searched, in microseconds. `microseconds`: of the layer compiled tuned and untuned and of the libraries,
+in turns.
 
 `python -m benchmarks.tune_operators [LAYER ...] [--trials N] [--threads N] [--seconds S] [--json]`
 """

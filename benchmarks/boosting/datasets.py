@@ -43,8 +43,9 @@ def wide(rows: int = 200_000, features: int = 704, seed: int = 0) -> Table:
 
 
 def clicks(rows: int = 1_000_000, seed: int = 0) -> Table:
-    """Clicks by 13 skewed counts, of which some are missing, and of each of 27 categories its share of clicks so far and
-    how often it was seen (§2.5, Criteo: 67 columns after such preprocessing).
+    """Clicks by 13 skewed counts, some missing, and of each of 27 categories its share of clicks and its frequency.
+
+    As Criteo's after such preprocessing (§2.5), 67 columns.
     """
     random, fixed = np.random.default_rng(seed), np.random.default_rng(2020)
     x = np.empty((rows, 67), np.float32)
