@@ -152,7 +152,7 @@ def _recomputing(network: str, x: str) -> Callable[[Any, Path], None]:
 
 
 def _substitutions(report: Any, path: Path) -> None:
-    """Figure 2.8 of TASO: a cell of NasNet-A before and after, what is computed otherwise colored."""
+    """Figure 2.8 of TASO: a cell of NasNet-A before and after, values that the other side has not colored."""
     row = next(each for each in report["sequences"] if each["machine"] == "gpu-like")
     graphs(path, {"before": row["before"], "after: " + "; ".join(row["applied"]): row["after"]})
 
