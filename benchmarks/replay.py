@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
@@ -156,13 +157,13 @@ def _small(strategy: TuningStrategy) -> TuningStrategy:
 
 
 def _known(table: KernelTable) -> Known:
-    space = small_kernel(table.kernel).space
+    space = small_kernel(table.kernel, table.knobs).space
     return Known(space, space.space.at(np.arange(space.size)), np.array(table.seconds))
 
 
 def breakdown(table: KernelTable, trials: int) -> adatune.Share:
     """Where the time of a session of boosted trees goes, of 500 runs of each candidate."""
-    found = search(_small(SEARCH), 0, trials, Replayed(table, runs=REPEATS))
+    found = search(_small(SEARCH), 0, trials, Replayed(table, runs=REPEATS), timer=time.process_time)
     rest = 1 - found.building - found.measuring
     return adatune.Share(table.kernel, float(found.clock[-1]), rest, found.building, found.measuring)
 
@@ -177,7 +178,7 @@ def parts(table: KernelTable, trials: int, seeds: int) -> tuple[list[adatune.Row
         for name, strategy in adatune.VARIANTS.items():
             count = trials if name == adatune.FIRST else len(table.seconds)
             oracle = oracles[rules[strategy.rule]]
-            made = search(_small(strategy), seed, count, oracle, judge=judge, seconds=end)
+            made = search(_small(strategy), seed, count, oracle, judge=judge, seconds=end, timer=time.process_time)
             end = float(made.clock[-1]) if name == adatune.FIRST else end
             found[name].append(made)
     first = found[adatune.FIRST]

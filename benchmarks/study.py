@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf
@@ -133,25 +133,26 @@ def search(
     judge: Oracle | None = None,
     prior: CostModel | None = None,
     seconds: float = inf,
+    timer: Callable[[], float] = time.perf_counter,
 ) -> Search:
     """So many trials of one strategy, no batch of which begins after so many seconds of its clock.
 
-    `judge` says what the best ones cost, if another should than says what candidates cost.
+    `judge` says what the best ones cost, if another should than says what candidates cost. `timer` times proposing.
     """
     tuner = Tuner(oracle.task.space, strategy, seed, prior)
     best: list[float] = []
     clock: list[float] = []
     passed, measuring, building, least, judged = 0.0, 0.0, 0.0, inf, inf
     while len(best) < trials and passed < seconds and not tuner.exhausted:
-        began = time.perf_counter()
+        began = timer()
         points = tuner.propose(min(strategy.batch, trials - len(best)))
         if not len(points):
             break
-        proposing = (time.perf_counter() - began) / len(points)
+        proposing = (timer() - began) / len(points)
         found = oracle.ask(points)
-        began = time.perf_counter()
+        began = timer()
         tuner.observe(points, [known.seconds for known in found])
-        proposing += (time.perf_counter() - began) / len(points)
+        proposing += (timer() - began) / len(points)
         for point, known in zip(points, found, strict=True):
             passed += proposing + known.building + known.measuring
             measuring += known.measuring

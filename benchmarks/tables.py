@@ -1,7 +1,8 @@
 """Measured tables: all candidates of a kernel's small space, each measured once; searches are replayed on them.
 
 A space is that of `benchmarks.study` with few values of the knobs that matter most (`CONVOLUTION`, `BATCHED`) and the
-template's own choice of the others. Kernels run on one thread, in turns with one of them, so that what else the machine
+template's own choice of the others; the table says which. Convolutions but the `WHOLE` ones have images of half the
+height and width, so that a table takes minutes. Kernels run on one thread, in turns with one of them, so that what else the machine
 does is in no time. A session costs what its candidates cost: `building` and `seconds` of each are in the table, and of
 `TRACED` kernels all batches of `RUNS`, so that any stopping rule can be replayed.
 
@@ -23,10 +24,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks.harness import check_names
-from benchmarks.layers import CONVOLUTIONS
+from benchmarks.layers import CONVOLUTIONS, model
 from benchmarks.oracle import Known, Oracle
 from benchmarks.provenance import provenance
-from benchmarks.study import MACHINE, kernel, most_work
+from benchmarks.study import MACHINE, most_work
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.kernels.task import ScheduleSpace
 from burnish.search.space import Points
@@ -37,13 +38,15 @@ from burnish.tune.space import Alternative, TuningSpace
 from burnish.tune.tasks import TuningTask
 
 # Knob -> how many of its values are kept, at equal distances.
-CONVOLUTION = {"tile_i2": 2, "tile_i3": 4, "block_i1": 3, "step_ic": 3, "vector": 2, "vectors": 2, "accumulate": 2}
+CONVOLUTION = {"tile_i2": 2, "tile_i3": 3, "block_i1": 4, "step_ic": 2, "vector": 2, "vectors": 2, "accumulate": 2}
 BATCHED = {"tile_i1": 4, "block_i1": 3, "block_i2": 3, "step_k": 3, "vectors": 3, "accumulate": 2}
 BMM = "BMM"  # attention scores of a Transformer: 8 heads, 128 tokens, 64 features of each
 HEADS, TOKENS, FEATURES = 8, 128, 64
 KERNELS = (*(layer.name for layer in CONVOLUTIONS), BMM)
-TRACED = ("C8", BMM)
+TRACED = WHOLE = ("C8", BMM)
+SMALLEST = 3  # a third of a knob's values, its smallest ones, is left out
 RUNS = 50
+Knobs = Mapping[str, Sequence[int | str]]
 CHUNK = 48  # candidates that are built before any of them is measured
 RULE = Adaptive(0.03, least=2, most=4, enough_seconds=3e-3)
 
@@ -59,23 +62,38 @@ def batched_product() -> bytes:
     return serialized
 
 
-def small_kernel(name: str) -> TuningTask:
-    """A kernel of ``KERNELS`` with its small space."""
-    task = most_work(onnx.load_from_string(batched_product())) if name == BMM else kernel(name)
+def whole_kernel(name: str) -> TuningTask:
+    """A kernel of ``KERNELS`` with all of the space that follows from its definition."""
+    if name == BMM:
+        return most_work(onnx.load_from_string(batched_product()))
+    layer = next(each for each in CONVOLUTIONS if each.name == name)
+    layer = layer if name in WHOLE else replace(layer, size=(layer.size + 1) // 2)
+    return most_work(onnx.load_from_string(model(layer)))
+
+
+def small_kernel(name: str, knobs: Knobs | None = None) -> TuningTask:
+    """A kernel of ``KERNELS`` with its small space, or with that of these knobs.
+
+    Raises ValueError where the kernel lacks one of the knobs or values.
+    """
+    task = whole_kernel(name)
     whole = task.space.alternatives[0]
     space = few_values(whole.space, BATCHED if name == BMM else CONVOLUTION)
+    if knobs is not None:
+        if set(knobs) != set(whole.space.knobs) or any(set(v) - set(whole.space.knobs[k]) for k, v in knobs.items()):
+            raise ValueError(f"{name}: the table's knobs are of another space; measure it on this machine")
+        space = ScheduleSpace(knobs, {knob: values[0] for knob, values in knobs.items()})
     return replace(task, space=TuningSpace([Alternative("tiled", whole.task, whole.template, space, MACHINE)]))
 
 
 def few_values(space: ScheduleSpace, counts: Mapping[str, int]) -> ScheduleSpace:
-    """A schedule space of so many values of each named knob, first to last, and of others the default's."""
+    """A schedule space of so many values of each named knob, without its smallest ones, and of others the default's."""
     knobs: dict[str, Sequence[int | str]] = {}
     for knob, values in space.knobs.items():
         count = min(counts.get(knob, 1), len(values))
-        places = np.unique(np.linspace(0, len(values) - 1, count).round().astype(int))
+        places = np.unique(np.linspace(len(values) // SMALLEST, len(values) - 1, count).round().astype(int))
         knobs[knob] = [values[place] for place in places] if count > 1 else [space.default[knob]]
-    default = {knob: space.default[knob] if space.default[knob] in kept else kept[0] for knob, kept in knobs.items()}
-    return ScheduleSpace(knobs, default)
+    return ScheduleSpace(knobs, {knob: kept[0] for knob, kept in knobs.items()})
 
 
 @dataclass(frozen=True)
@@ -146,9 +164,7 @@ class Replayed(Oracle):
     """
 
     def __init__(self, table: KernelTable, rule: Rule | None = None, runs: int = 10) -> None:
-        self.task = small_kernel(table.kernel)
-        if {knob: list(values) for knob, values in self.task.space.alternatives[0].space.knobs.items()} != table.knobs:
-            raise SystemExit(f"{table.kernel}: the table is of another space; measure it on this machine")
+        self.task = small_kernel(table.kernel, table.knobs)
         self.known = {key: self._replay(table, key, rule, runs) for key in range(len(table.seconds))}
 
     @staticmethod

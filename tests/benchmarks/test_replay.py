@@ -14,11 +14,11 @@ from burnish.kernels.task import ScheduleSpace
 from burnish.tune.evaluate.stopping import Adaptive, Fixed
 
 
-def test_few_values_are_from_the_first_to_the_last_and_the_defaults() -> None:
-    space = ScheduleSpace({"a": (1, 2, 3, 4, 6), "b": ("x", "y"), "c": (1, 2)}, {"a": 2, "b": "y", "c": 2})
+def test_few_values_are_the_larger_ones_and_the_defaults() -> None:
+    space = ScheduleSpace({"a": (1, 2, 3, 4, 6, 8), "b": ("x", "y"), "c": (1, 2)}, {"a": 2, "b": "y", "c": 2})
     small = few_values(space, {"a": 3, "c": 5})
-    assert small.knobs == {"a": [1, 3, 6], "b": ["y"], "c": [1, 2]}
-    assert small.default == {"a": 1, "b": "y", "c": 2}  # 2 is gone
+    assert small.knobs == {"a": [3, 4, 8], "b": ["y"], "c": [1, 2]}
+    assert small.default == {"a": 3, "b": "y", "c": 1}
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_a_rule_is_replayed_on_the_runs(table: KernelTable) -> None:
 
 
 def test_a_table_of_another_space_is_refused(table: KernelTable) -> None:
-    other = KernelTable(BMM, {**table.knobs, "vectors": [1]}, table.seconds, table.building)
-    with pytest.raises(SystemExit, match="BMM: the table is of another space"):
+    other = KernelTable(BMM, {**table.knobs, "vectors": [1, 999]}, table.seconds, table.building)
+    with pytest.raises(ValueError, match="BMM: the table's knobs are of another space"):
         Replayed(other)
 
 
