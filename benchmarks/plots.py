@@ -154,7 +154,7 @@ def _recomputing(network: str, x: str) -> Callable[[Any, Path], None]:
 def _substitutions(report: Any, path: Path) -> None:
     """Figure 2.8 of TASO: a cell of NasNet-A before and after, values that the other side has not colored."""
     row = next(each for each in report["sequences"] if each["machine"] == "gpu-like")
-    graphs(path, {"before": row["before"], "after: " + "; ".join(row["applied"]): row["after"]})
+    graphs(path, {"before": row["before"], "\n".join(row["applied"]): row["after"]})
 
 
 def _clocks(kernel: str) -> Callable[[Any, Path], None]:

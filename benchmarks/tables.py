@@ -2,9 +2,9 @@
 
 A space is that of `benchmarks.study` with few values of the knobs that matter most (`CONVOLUTION`, `BATCHED`) and the
 template's own choice of the others; the table says which. Convolutions but the `WHOLE` ones have images of half the
-height and width, so that a table takes minutes. Kernels run on one thread, in turns with one of them, so that what else the machine
-does is in no time. A session costs what its candidates cost: `building` and `seconds` of each are in the table, and of
-`TRACED` kernels all batches of `RUNS`, so that any stopping rule can be replayed.
+height and width, so that a table takes minutes. Kernels run on one thread, in turns with one of them, so that what else
+the machine does is in no time. A session costs what its candidates cost: `building` and `seconds` of each are in the
+table, and of `TRACED` kernels all batches of `RUNS`, so that any stopping rule can be replayed.
 
 `python -m benchmarks.tables [KERNEL ...] --json FILE`: kernels that the file has are kept, so that it can go on.
 """
