@@ -13,7 +13,6 @@ from burnish.boost.approx import grid_bins
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.external_sorted import GlobalExternalGrower, exact_grower
-from burnish.boost.growth.bins import HistogramLayout
 from burnish.boost.growth.evaluate import Candidates
 from burnish.boost.model import Model
 from burnish.boost.outofcore.accumulate import Accumulator
@@ -26,7 +25,7 @@ from burnish.boost.outofcore.sorted_columns import SORTED, ingest_sorted, row_ar
 from burnish.boost.outofcore.spool import Spool
 from burnish.boost.outofcore.store import ColumnStore, remove
 from burnish.boost.params import Params
-from burnish.boost.pass_grower import PassGrower
+from burnish.boost.pass_grower import PassGrower, histogram_layout
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.sketched import StreamSketch
 from burnish.comm.protocol import Comm
@@ -107,19 +106,6 @@ def refuse(params: Params, comm: Comm | None = None) -> None:
             f"grow_policy: found {params.grow_policy!r}; allowed with memory_budget: 'depthwise', as every leaf of "
             "'lossguide' would take a pass over the disk"
         )
-
-
-def histogram_layout(cuts: Cuts, missing: NDArray[np.bool_], sparse: bool) -> HistogramLayout:
-    """Features in the order of `DenseBins` or `SparseBins`, which decides between splits of equal gain.
-
-    missing: which features miss values, (features,). sparse: whether the table is.
-    """
-    counts = np.diff(cuts.start).astype(np.int64)
-    stored = not sparse
-    codes = counts + missing if stored else counts
-    order = np.argsort(-codes, kind="stable")
-    order = order[codes[order] > int(stored)]
-    return HistogramLayout.of(order, counts[order], missing[order] if stored else np.ones(len(order), np.bool_), stored)
 
 
 def train_external(
@@ -253,7 +239,7 @@ def _train(
     if settled.tree_method == "exact":
         grower = exact_grower(store, data, first, workers, memory_budget, size)
     elif form == SORTED:
-        grower = GlobalExternalGrower(store, data, first, workers, memory_budget, size, histogram_layout)
+        grower = GlobalExternalGrower(store, data, first, workers, memory_budget, size)
     else:
         bins = bins_of(settled, int(store.header["features"]))
         if bins != store.header["max_bin"]:

@@ -1,8 +1,6 @@
-"""Out-of-core growth from sorted columns on disk (thesis-chen §2.3): exact trees, and candidates proposed every tree."""
+"""Out-of-core growth from sorted columns on disk (thesis-chen §2.3): exact trees, and candidates for every tree."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +13,10 @@ from burnish.boost.growth.bins import GROUP, HistogramLayout
 from burnish.boost.growth.column_source import BUFFERS, ENTRY_BYTES, DiskColumns
 from burnish.boost.kernels import region
 from burnish.boost.outofcore.accumulate import Routing, Statistics, Targets
-from burnish.boost.outofcore.budget import OVERHEAD, whole_level
+from burnish.boost.outofcore.budget import MOST_SLOTS, OVERHEAD, whole_level
 from burnish.boost.outofcore.store import ColumnStore
 from burnish.boost.params import Params
-from burnish.boost.pass_grower import PassGrower
+from burnish.boost.pass_grower import PassGrower, histogram_layout
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.tree import Tree
 from burnish.errors import ParameterError
@@ -37,29 +35,27 @@ def exact_grower(
     rows: what `external.rows_of_store` gives. budget: bytes of all buffers and the state of rows, of `row_bytes` each
     beside what growth takes. Raises ParameterError, which states the smallest budget that is possible.
     """
-    return ExactGrower(rows, params, workers, DiskColumns(store, _room(store, workers, budget, row_bytes, 0)))
+    room, _ = _shared_out(store, budget, row_bytes, 0)
+    return ExactGrower(rows, params, workers, DiskColumns(store, room))
 
 
 class GlobalExternalGrower:
     """Grows the trees that `approx.GlobalGrower` grows, from a store of sorted columns: proposals are a pass over them.
 
-    Arguments as of `exact_grower`, but `layout_of`, which orders features of cuts as in memory.
+    Arguments as of `exact_grower`.
     """
 
     def __init__(
         self, store: ColumnStore, rows: Dataset, params: Params, workers: Workers, budget: int | None, row_bytes: int,
-        layout_of: Any,
     ) -> None:  # fmt: skip
         missing = np.diff(store.arrays["start"]) < rows.rows
         # The histogram of a node has at most so many bins; that of as many features is what one slot takes.
         slot = _KEPT_BINS * (params.max_bin + 1) * (-(-rows.features // GROUP) * GROUP)
-        columns = DiskColumns(store, _room(store, workers, budget, row_bytes + 2 * workers.threads, slot))
-        slots = whole_level(params, rows.rows)
-        if budget is not None:
-            slots = max(1, min(slots, budget // 4 // max(1, slot)))
+        room, slots = _shared_out(store, budget, row_bytes + 2 * workers.threads, slot)
+        columns, slots = DiskColumns(store, room), min(slots, whole_level(params, rows.rows))
         self._proposals = GlobalProposals(rows, columns, params.max_bin, workers)
         cuts = self._proposals.cuts
-        layout = layout_of(cuts, missing, bool(store.header["sparse"]))
+        layout = histogram_layout(cuts, missing, bool(store.header["sparse"]))
         self._grower = PassGrower(rows.rows, cuts, layout, rows.categorical, params, workers, slots)
         self._grower.take(SortedAccumulator(columns, cuts, layout, workers))
 
@@ -72,21 +68,25 @@ class GlobalExternalGrower:
         return self._grower.grow(gradient, hessian, columns)
 
 
-def _room(store: ColumnStore, workers: Workers, budget: int | None, row_bytes: int, slot: int) -> int:
-    """Entries of a span of columns within a budget. Raises ParameterError where that is below what must be."""
+def _shared_out(store: ColumnStore, budget: int | None, row_bytes: int, slot: int) -> tuple[int, int]:
+    """Entries of a span of columns, and histograms of `slot` bytes (0: none is kept), that a budget has room for.
+
+    Raises ParameterError, which states the smallest budget that is possible.
+    """
     if budget is None:
-        return SPAN // ENTRY_BYTES
+        return SPAN // ENTRY_BYTES, MOST_SLOTS
     rows = (row_bytes + ROW_BYTES) * int(store.header["rows"])
     column = int(np.diff(store.arrays["start"]).max(initial=0))
-    fixed = rows + OVERHEAD + 4 * column * len(store.folders) + slot  # with compressed pieces
-    least = fixed + BUFFERS * ENTRY_BYTES * column
-    if 4 * (budget - fixed) < 3 * BUFFERS * ENTRY_BYTES * column or budget < least:
+    packed = 4 * column * len(store.folders)  # a compressed piece for each thread that reads
+    least = rows + OVERHEAD + packed + slot + BUFFERS * ENTRY_BYTES * column
+    if budget < least:
         raise ParameterError(
             f"memory_budget: found {budget} bytes; the least that is possible with these {store.header['rows']} rows "
             f"is {least} ({rows} for the rows, {least - rows} for columns, histograms and buffers)"
         )
-    left = budget - fixed - (budget // 4 if slot else 0)
-    return max(column, left // (BUFFERS * ENTRY_BYTES))
+    more = (budget - least) // 2 // slot if slot else 0
+    left = budget - least - more * slot
+    return column + left // (BUFFERS * ENTRY_BYTES), 1 + more
 
 
 class SortedAccumulator:

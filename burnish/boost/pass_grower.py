@@ -240,3 +240,16 @@ def no_rows(layout: HistogramLayout) -> SparseBins:
     entries = np.zeros(0, np.uint16)
     starts = np.zeros(1, np.int64), np.zeros(len(layout.feature) + 1, np.int64)
     return SparseBins(layout, starts[0], entries, starts[1], np.zeros(0, np.uint32), entries)
+
+
+def histogram_layout(cuts: Cuts, missing: NDArray[np.bool_], sparse: bool) -> HistogramLayout:
+    """Features in the order of `DenseBins` or `SparseBins`, which decides between splits of equal gain.
+
+    missing: which features miss values, (features,). sparse: whether the table is.
+    """
+    counts = np.diff(cuts.start).astype(np.int64)
+    stored = not sparse
+    codes = counts + missing if stored else counts
+    order = np.argsort(-codes, kind="stable")
+    order = order[codes[order] > int(stored)]
+    return HistogramLayout.of(order, counts[order], missing[order] if stored else np.ones(len(order), np.bool_), stored)

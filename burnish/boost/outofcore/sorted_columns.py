@@ -51,9 +51,7 @@ def ingest_sorted(
             cumulative = np.cumsum(spool.present[first:])
             last = first + max(1, int(np.searchsorted(cumulative, room, side="right")))
             columns = list(enumerate(spool.entries(first, last), first))
-            workers.run(
-                lambda own: [sort_entries(*entries) for _, entries in own], [(o,) for o in workers.over(columns)]
-            )
+            workers.run(_sort, [(own,) for own in workers.over(columns)])
             if not first and compression == AUTO:
                 sample = [values.tobytes()[:SAMPLE] for _, (_, values) in columns[: workers.threads]]
                 writer.use(suited_codec(sample, spool.disk_rate()))
@@ -69,6 +67,11 @@ def ingest_sorted(
         writer.finish({**spool.header, "form": SORTED}, {"start": start, "constant": constant, **spool.group_arrays})
         paths = writer.folders
     return ColumnStore.open(paths)
+
+
+def _sort(columns: Iterable[tuple[int, tuple[NDArray[np.int32], NDArray[np.float32]]]]) -> None:
+    for _, entries in columns:
+        sort_entries(*entries)
 
 
 def row_arrays(store: ColumnStore) -> dict[str, NDArray[np.float32]]:
