@@ -7,6 +7,7 @@ rows of a split go. Everything else they compute alike. What moves in a level: 4
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +45,12 @@ def shares_of_columns(dataset: Dataset, size: int) -> list[NDArray[np.bool_]]:
         entries = np.bincount(table.columns, minlength=dataset.features)
     else:
         entries = np.full(dataset.features, dataset.rows)
-    before = np.cumsum(entries) - entries / 2
-    owner = np.minimum((before * size / max(1, entries.sum())).astype(np.int64), size - 1)
-    for rank in range(size):  # a column at least for each
-        owner[rank] = min(owner[rank], rank)
-        owner[dataset.features - size + rank] = max(owner[dataset.features - size + rank], rank)
-    steps = np.minimum(np.diff(owner, prepend=0), 1).cumsum()
-    owner = np.maximum(np.minimum(owner, steps), size - dataset.features + np.arange(dataset.features))
-    return [owner == rank for rank in range(size)]
+    sums, features = np.cumsum(entries), dataset.features
+    edges = [int(np.searchsorted(sums, sums[-1] * rank / size)) for rank in range(size)] + [features]
+    for rank in range(1, size):  # a column at least for each
+        edges[rank] = min(max(edges[rank], edges[rank - 1] + 1), features - (size - rank))
+    columns = np.arange(features)
+    return [(columns >= low) & (columns < high) for low, high in pairwise(edges)]
 
 
 def columns_of_worker(dataset: Dataset, owned: NDArray[np.bool_]) -> Dataset:
