@@ -7,7 +7,8 @@ the one without transfer begins at random, the one with it with the best of rand
 to C6 is what such a search tries on them. Reported are the trials it needs for what the other has after its last, seed
 by seed, and by the medians of the seeds (the curves of figure 5.8) for what that has after 16, 32, … trials, with each
 representation: `configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context
-relation features), `sequence` (loop nests, which a context-encoded TreeGRU reads: figure 5.3 d). Candidates are measured once, whichever search asks for them first.
+relation features), `sequence` (loop nests, which a context-encoded TreeGRU reads: figure 5.3 d). Candidates are
+measured once, whichever search asks for them first.
 
 `default`: what a model could choose without any measurement. Of every layer, the choice that a model prefers among the
 template's own and those one step of one knob away, against the template's own, in turns; the model was trained on

@@ -1,7 +1,7 @@
 """The published studies of tuners, repeated: strategies that differ in one part, on one kernel, in equal trials.
 
-`models`: boosted trees, TreeGRU, genetic and random search (AutoTVM, figure 5.4 of thesis-chen), and Burnish's own; "x2"
-have two trials for each of the others'.
+`models`: boosted trees, TreeGRU, genetic and random search (AutoTVM, figure 5.4 of thesis-chen), and Burnish's own;
+"x2" have two trials for each of the others'.
 `objective`: ranking or regression (figure 5.5). `diversity`: how much a batch must cover (figure 5.6), chosen from 32
 candidates for each place, and from two.
 `uncertainty`: the mean, expected improvement or an upper bound by an ensemble of five (figure 5.7).

@@ -35,8 +35,9 @@ class TuningStrategy:
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
     One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): they are
     known by the representation ``common``; its model, boosted trees, sees its own beside (together: "transfer"), unless
-    that is the same, or "sequence", loop nests that a context-encoded TreeGRU reads (figure 5.3 d). ``prior_share`` is the
-    share of a batch that others' teaching chooses before any trial of the kernel itself bears it out. ``selective``: proposals that are plausible by static facts alone come before all others.
+    that is the same, or "sequence", loop nests that a context-encoded TreeGRU reads (figure 5.3 d). ``prior_share`` is
+    the share of a batch that others' teaching chooses before any trial of the kernel itself bears it out.
+    ``selective``: proposals that are plausible by static facts alone come before all others.
     A share ``near`` of a batch, in whole trials, is next to the fastest measured: a model learns late how good an
     alternative is of which it has seen one candidate.
     A ``thorough`` one tries alternatives with few candidates for as long as they are expected to gain most.
@@ -112,7 +113,7 @@ TREEGRU = AUTOTVM.with_(
     name="treegru", model=lambda seed: TreeGRUModel("identifier", "regression", steps=200, seed=seed),
     representation="sequence",
 )  # fmt: skip
-# f_global + f_local (equation 5.4): a context-encoded TreeGRU of the kernels that were tuned before, trees for this one.
+# f_global + f_local (equation 5.4): a context-encoded TreeGRU of the kernels tuned before, and trees for this one.
 TREEGRU_TRANSFER = AUTOTVM.with_(name="treegru-transfer", transfer=True, common="sequence")
 # Thesis-chen section 5.2.3: five models on bootstrap samples, for expected improvement or an upper confidence bound.
 AUTOTVM_EI, AUTOTVM_UCB = (

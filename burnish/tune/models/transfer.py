@@ -6,7 +6,16 @@ from typing import Any, Self
 import numpy as np
 
 from burnish.errors import ParameterError
-from burnish.tune.models.base import CostModel, Floats, LoopNests, MeasuredTrials, NestsAndTable, document, opened, table
+from burnish.tune.models.base import (
+    CostModel,
+    Floats,
+    LoopNests,
+    MeasuredTrials,
+    NestsAndTable,
+    document,
+    opened,
+    table,
+)
 from burnish.tune.models.registry import load_model
 from burnish.tune.models.trees import TreeModel
 
