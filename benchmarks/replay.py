@@ -1,6 +1,7 @@
 """Studies of tuners, replayed on measured tables (`benchmarks.tables`): no candidate is built or measured anew.
 
-A stated scale-down of the papers' figures: spaces of some 600 candidates, searches of 64 trials in batches of 8.
+A stated scale-down of the papers' figures: spaces of 384 to 648 candidates, all of which a model scores before each
+batch (a walk visits them all), searches of 64 trials in batches of 8.
 `models`, `objective`, `diversity`, `epsilon`, `uncertainty`: the strategies of `benchmarks.study`, and TreeGRU's of the
 first two (AutoTVM's figures 5.4 to 5.7, AdaTune's figure 4). `transfer`: with and without the tables of C1 to C6, by
 each representation (figures 5.8, 5.9 b); what they reach alone is figure 5.9 a. `devices`: with the models that come
@@ -55,7 +56,7 @@ from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.pretrained import SHIPPED
 from burnish.tune.pretrained import load as load_model
 from burnish.tune.records import machine
-from burnish.tune.strategy import TREEGRU, TuningStrategy
+from burnish.tune.strategy import BURNISH, TREEGRU, TuningStrategy
 
 BATCH = 8
 STEPS = (8, 16, 32, 64)  # trials
@@ -104,8 +105,7 @@ def variants(section: str) -> dict[str, TuningStrategy]:
         found |= {f"TreeGRU, {objective}": _gru(objective) for objective in ("rank", "regression")}
     if section == "epsilon":
         found["contextual"] = ENSEMBLE.with_(share="contextual")
-    batches = {name: BATCH * TIMES.get(name, 1) for name in found}
-    return {n: s.with_(batch=batches[n], initial=BATCH, first=None, informed=False) for n, s in found.items()}
+    return {name: _small(strategy, BATCH * TIMES.get(name, 1)) for name, strategy in found.items()}
 
 
 def study(section: str, table: KernelTable, trials: int, seeds: int) -> list[Row]:
@@ -152,8 +152,10 @@ def devices(table: KernelTable, trials: int, seeds: int) -> list[Row]:
     return [row("devices", table, name, own, found["none"]) for name, own in found.items()]
 
 
-def _small(strategy: TuningStrategy) -> TuningStrategy:
-    return strategy.with_(batch=BATCH, initial=BATCH)
+def _small(strategy: TuningStrategy, batch: int = BATCH) -> TuningStrategy:
+    """The strategy for a small space: its model, if it has one, scores all candidates, as a walk would in the end."""
+    walker = BURNISH.walker if strategy.model else strategy.walker
+    return strategy.with_(batch=batch, initial=BATCH, first=None, informed=False, walker=walker)
 
 
 def _known(table: KernelTable) -> Known:
