@@ -376,11 +376,14 @@ JOBS: Mapping[str, tuple[str, str]] = {  # by the name of the result: its paper,
     "fusion": ("tvm", "benchmarks.fusion --seconds 8 --json"),
     "tune-operators": ("autotvm", "benchmarks.tune_operators --json"),
     "tables": ("autotvm", "benchmarks.tables"),
-    "replay": (
-        "autotvm",
-        "benchmarks.replay models objective diversity uncertainty transfer devices --json",
-    ),
-    "replay-adatune": ("adatune", "benchmarks.replay adatune epsilon breakdown --seeds 15 --json"),
+    **{
+        f"replay-{section}": ("autotvm", f"benchmarks.replay {section} --json")
+        for section in ("models", "objective", "diversity", "uncertainty", "transfer", "devices")
+    },
+    **{
+        f"replay-{section}": ("adatune", f"benchmarks.replay {section} --seeds 15 --json")
+        for section in ("adatune", "epsilon", "breakdown")
+    },
     "adatune-networks": ("adatune", "benchmarks.adatune_networks --json"),
 }
 

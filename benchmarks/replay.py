@@ -66,7 +66,7 @@ REPEATS = adatune.REPEATS  # runs of a candidate, for which RUNS stand
 FIXED = Fixed(RUNS)
 STOPPING = Adaptive(variation=0.1, least=RUNS // 5, most=RUNS, enough_seconds=inf)
 MOMENTS = 24  # of a curve over the clock
-GRU_STEPS = 80  # of Adam at each fit, for the few trials
+GRU_STEPS = 40  # of Adam at each fit, for the few trials
 FEW_SEEDS = 3  # of TreeGRU, which takes a hundred times as long as trees
 
 
@@ -272,7 +272,7 @@ def main() -> int:
 
 
 ALL = ("models", "objective", "diversity", "epsilon", "uncertainty", "transfer", "devices", "breakdown", "adatune")
-SHOWN = ("C2", "C6", "C9")  # the paper shows some layers too
+SHOWN = ("C2", "C9")  # the paper shows some layers too
 DEFAULTS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("objective", "diversity", "uncertainty"), SHOWN), "epsilon": ("C8", "C9"),
     "transfer": TARGETS, "devices": TARGETS, "adatune": ("C8", BMM),
