@@ -130,14 +130,15 @@ def row(section: str, table: KernelTable, name: str, own: Sequence[Search], refe
 
 
 def transfer(tables: Mapping[str, KernelTable], target: str, trials: int, seeds: int) -> list[Row]:
-    """With and without the tables of the sources, by each representation; each one's reference is itself alone."""
-    oracle, known, rows = Replayed(tables[target]), [_known(tables[name]) for name in SOURCES], list[Row]()
+    """With and without the sources' tables that there are, by each representation, whose reference is itself alone."""
+    oracle, rows = Replayed(tables[target]), list[Row]()
+    known = [_known(tables[name]) for name in SOURCES if name in tables]
     for representation in REPRESENTATIONS:
         strategy = _small(SEARCH.with_(representation=representation, common=representation))
         model = prior(known, representation, oracle.task.space)
         alone = [search(strategy, seed, trials, oracle) for seed in range(seeds)]
         own = [search(strategy.with_(transfer=True), seed, trials, oracle, prior=model) for seed in range(seeds)]
-        for name, found in ((f"{representation} alone", alone), (f"{representation}, C1-C6", own)):
+        for name, found in ((f"{representation} alone", alone), (f"{representation}, transferred", own)):
             rows.append(row("transfer", tables[target], name, found, alone))
     return rows
 
@@ -262,7 +263,13 @@ def main() -> int:
             report["adatune curves"] = [each for _, curves in made for each in curves]
         else:
             report[section] = run(section, tables, names, given.trials, given.seeds)
-    settings = {"machine": machine(MACHINE), "tables": given.tables.name, "trials": given.trials, "seeds": given.seeds}
+    settings = {
+        "machine": machine(MACHINE),
+        "tables": given.tables.name,
+        "kernels": [*tables],
+        "trials": given.trials,
+        "seeds": given.seeds,
+    }
     found = {**settings, "sections": report}
     if given.json:
         print(stored(found))
