@@ -28,6 +28,7 @@ from burnish.driver.tuned import Tuned, tune_model
 from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
 from burnish.measure.comparison import time_in_turns
+from burnish.runtime.module import Module
 from burnish.tune.session import Tune
 
 NETWORKS = ("resnet18", "light_vgg19", "light_squeezenet")  # the paper has VGG-16
@@ -62,6 +63,7 @@ def measure(name: str, trials: int, threads: int) -> Row:
                 graph, options, Path(folder) / "records.jsonl", target=machine, threads=threads
             )
     first, second = (found[strategy].module for strategy in STRATEGIES)
+    assert isinstance(first, Module) and isinstance(second, Module), "networks of fixed sizes"
     feeds = models.inputs(name, seed=1)
     answers = [[np.asarray(y) for y in _several(module(**feeds))] for module in (first, second)]
     compared = time_in_turns(first, second, feeds, most_seconds=8.0)
