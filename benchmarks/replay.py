@@ -49,7 +49,7 @@ from benchmarks.study import (
     thinned,
 )
 from benchmarks.tables import BMM, RUNS, KernelTable, Replayed, load, small_kernel
-from burnish.tune.evaluate.stopping import Adaptive, Fixed
+from burnish.tune.evaluate.stopping import Adaptive, Fixed, Rule
 from burnish.tune.features import Representation
 from burnish.tune.models.base import CostModel
 from burnish.tune.models.neural import TreeGRUModel
@@ -173,7 +173,8 @@ def breakdown(table: KernelTable, trials: int) -> adatune.Share:
 
 def parts(table: KernelTable, trials: int, seeds: int) -> tuple[list[adatune.Row], list[dict[str, Any]]]:
     """AdaTune's parts in the time of the first one's trials, and their curves over the clock."""
-    judge, rules = Replayed(table), {adatune.FIXED: FIXED, adatune.STOPPING: STOPPING}
+    judge = Replayed(table)
+    rules: dict[Rule, Rule] = {adatune.FIXED: FIXED, adatune.STOPPING: STOPPING}
     oracles = {rule: Replayed(table, rule, REPEATS) for rule in rules.values()}
     found: dict[str, list[Search]] = {name: [] for name in adatune.VARIANTS}
     for seed in range(seeds):
