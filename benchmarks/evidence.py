@@ -94,7 +94,7 @@ EXPERIMENTS: Sequence[Experiment] = (
          "candidates, 7 seeds: in the median trees end at 1.00 of the best on all seven, random at 1.00 to 1.16, "
          "random x2 1.00 to 1.08, GA 1.00 to 1.26, GA x2 1.00: trees are never behind, but gain 1.16, not 2, and "
          "need more trials than random where it is good (C2, C6, C8); TreeGRU (3 seeds, 40 steps a fit) ends at 1.00 "
-         "to 1.23, behind them; Burnish's own at 1.00 in the fewest trials. Whole spaces, 4 layers: 1.05 to 1.34 "
+         "to 1.23, behind them; Burnish's own at 1.00, with 13 to 29 trials. Whole spaces, 4 layers: 1.05 to 1.34 "
          "times random's best",
          "replay", "replay-models-epyc-avx512-2cores.json tables-epyc-avx512-2cores.json study-xeon-amx-2cores.json "
          "study-epyc-avx512-2cores.json"),
