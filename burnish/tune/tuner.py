@@ -138,6 +138,8 @@ class Tuner:
         if self.prior is None or self._alone is None or self._apart is None:
             return self._proposed(count, score, met, self._batches)
         alone = self._alone
+        if not self._bandit.begun:
+            self._bandit.begin(self.prior.predict(self._common(self.points)), self.costs)
         own = Remembered(self.space.space, lambda points: alone.predict(_own(self._features(points))))
         told = round(self._bandit.share * count)
         found = self._proposed(told, score, met, self._batches)
