@@ -63,8 +63,8 @@ class Fitted:
     of each device. ``plan``: the plan that it was trained by, None on one device and for data parallelism; ``notes``:
     what was decided on the way, a line each. ``cuts``: where the vertices of a graph's workers begin and end at last,
     after ``moves`` moves, and ``partitioner``, what they have learned of the costs of ranges, which cuts other graphs
-    too (`burnish.gnn.logits_by_workers`); none for other models. ``step``: the compiled step, where one device of this process
-    trained; None elsewhere.
+    too (`burnish.gnn.logits_by_workers`); none for other models. ``step``: the compiled step, where one device of this
+    process trained; None elsewhere.
     """
 
     report: TrainingReport

@@ -53,12 +53,13 @@ def test_any_number_of_workers_makes_the_same_model(case: Callable[[], tuple[Dat
         assert found == history
 
 
-def test_processes_resume_from_a_checkpoint(tmp_path: Path) -> None:
+def test_workers_resume_from_a_checkpoint(tmp_path: Path) -> None:
     """The trees of a checkpoint are followed by columns, as no worker can predict by itself."""
     data, params = dense()
     params = {**params, **SMALL, "rounds": 4}
-    train_distributed({**params, "rounds": 2}, data, workers=2, threads=1, checkpoint=tmp_path, checkpoint_every=1)
-    model = train_distributed(params, data, workers=2, threads=1, checkpoint=tmp_path, checkpoint_every=1)
+    kept: dict[str, Any] = {"worker_kind": "thread", "threads": 1, "checkpoint": tmp_path, "checkpoint_every": 1}
+    train_distributed({**params, "rounds": 2}, data, workers=2, **kept)
+    model = train_distributed(params, data, workers=2, **kept)
     assert dumps(model) == dumps(train(params, data, threads=1))
 
 

@@ -47,6 +47,7 @@ def test_models_are_those_of_all_rows_in_memory(tmp_path: Path, name: str, param
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_processes_make_the_same_model(tmp_path: Path) -> None:
     dataset = labelled("dense")
     params = {"objective": "logistic", "max_depth": 3, "max_bin": 16}

@@ -105,7 +105,8 @@ def _made(comm: Comm, job: WorkerJob, cuts: np.ndarray, stack: ExitStack) -> Mad
     """Step and evaluation of a share: in memory at once where the budget holds that, else over blocks of vertices."""
 
     def made_by(own: WorkerJob, stack: ExitStack) -> Made:
-        return blocked(own.network, shared_by(comm, own, cuts), own.train, stack, budget=own.budget, threads=own.threads,
+        share = shared_by(comm, own, cuts)
+        return blocked(own.network, share, own.train, stack, budget=own.budget, threads=own.threads,
                        cache_dir=own.cache_dir, comm=comm)  # fmt: skip
 
     if job.budget is None or job.block is not None or _least(comm, job, cuts) > job.budget:
