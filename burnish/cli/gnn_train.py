@@ -9,7 +9,7 @@ import burnish as bn
 from burnish.cli.compile_options import CompileOptions
 from burnish.cli.gnn_files import GENERATED, graph_of, is_file
 from burnish.cli.gnn_options import MemoryOptions, NetworkFiles, SampleOptions
-from burnish.cli.output import check_input, check_output, print_json
+from burnish.cli.output import begins, check_input, check_output, print_json
 from burnish.cli.reports import is_report, print_report, write_report
 from burnish.errors import DataError, ModelError, ParameterError
 from burnish.fitting.result import Fitted
