@@ -243,9 +243,7 @@ def _train(
     else:
         bins = bins_of(settled, int(store.header["features"]))
         if bins != store.header["max_bin"]:
-            raise ParameterError(
-                f"max_bin: found {settled.max_bin}, of {bins} bins; allowed with this store: {store.header['max_bin']}"
-            )
+            raise ParameterError(f"max_bin: found {bins}; allowed with this store: {store.header['max_bin']}")
         kind = LocalExternalGrower if settled.tree_method == "approx" else ExternalGrower
         grower = kind(store, first, workers, memory_budget, size, comm)
     return booster.train(settled, data, rounds, workers=workers, grower=grower, comm=comm, **training)

@@ -11,6 +11,7 @@ from burnish.boost.distributed import shard
 from burnish.boost.external import train_external
 from burnish.boost.model import Model
 from burnish.boost.outofcore.codec import AUTO
+from burnish.boost.outofcore.store import folder_paths
 from burnish.boost.params import Params
 from burnish.comm.launchers import launcher
 from burnish.comm.local import TIMEOUT
@@ -57,13 +58,25 @@ def train_external_distributed(
         "read": read, "early_stopping_rounds": early_stopping_rounds,
     }  # fmt: skip
     arguments = [
-        (params, rounds, source, own, options, {name: shard(data, rank, size, True) for name, data in named.items()})
+        (
+            params,
+            rounds,
+            _sent(source),
+            [os.fspath(path) for path in folder_paths(own)],
+            options,
+            {name: shard(data, rank, size, True) for name, data in named.items()},
+        )
         for rank, (source, own) in enumerate(zip(sources, folders, strict=True))
     ]
     model, found = start(_work, arguments)[0]
     if history is not None:
         history.update(found)
     return model
+
+
+def _sent(source: Any) -> Any:
+    """A source as it goes to its worker."""
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else list(source)
 
 
 def _work(

@@ -65,7 +65,7 @@ class TuningStrategy:
     adaptive: bool = False
     transfer: bool = False
     common: Representation | Literal["sequence"] = "invariant"
-    prior_share: float = 0.25
+    prior_share: float = 0.125
     informed: bool = True
 
     def with_(self, **changes: object) -> TuningStrategy:

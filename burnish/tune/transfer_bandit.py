@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 LEANING = 4.0  # share of a batch that a difference of 1 in rank correlation moves
 STEADY = 0.5  # of the evidence of a batch, what the next leaves of it
+EXPECTED = 0.35  # rank correlation of a model that was fitted on the first trials alone
 LEAST = 0.15  # of a batch: a smaller share counts as none
 
 
@@ -17,13 +18,23 @@ class TransferBandit:
     """Bandit between a model that other kernels have taught and one of this kernel's own trials (thesis-chen §5.3).
 
     Both rank every batch before it is measured, so that no model is judged by trials that it was fitted on.
-    ``share`` of the next batch, 0 … 1, is proposed by the transferred model: half until something was measured, then
-    more or less by the difference of the two rank correlations (Kendall's τ), recent batches counting most.
+    ``share`` of the next batch, 0 … 1, is proposed by the transferred model: half where both rank equally well, more
+    or less by the difference of their rank correlations (Kendall's τ), recent batches counting most. Before the local
+    model has ranked anything, it is taken to reach `EXPECTED`.
     """
 
     def __init__(self) -> None:
         self._foreseen: dict[int, tuple[float, float]] = {}
         self._lead: float | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything is known of how the transferred model ranks this kernel's trials."""
+        return self._lead is not None
+
+    def begin(self, scores: NDArray, costs: Sequence[float]) -> None:
+        """Takes what the model that others have taught says, (n,), of the n trials that were measured first."""
+        self._lead = rank_correlation(np.asarray(scores, np.float64), np.asarray(costs, np.float64)) - EXPECTED
 
     @property
     def share(self) -> float:

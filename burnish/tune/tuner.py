@@ -29,6 +29,7 @@ _STEPS = 32  # neighbours looked at for each that is wanted
 _PARENTS, _ALIKE = 4, 1.1  # the fastest candidates, whose neighbours are tried: how many at most, and how much slower
 _FEW = 64  # candidates of an alternative that are tried one after the other, as far as they are expected to gain
 _NEAR = 0.5  # of the first trials: the share that are neighbours of the defaults
+TRUSTED = 0.1  # weight of a global model, from which on it has a part in proposals
 _SCREENED = 2048  # random points among which the first trials of a search that is not informed are chosen
 
 
@@ -138,8 +139,11 @@ class Tuner:
         if self.prior is None or self._alone is None or self._apart is None:
             return self._proposed(count, score, met, self._batches)
         alone = self._alone
+        if not self._bandit.begun:
+            self._bandit.begin(self.prior.predict(self._common(self.points)), self.costs)
         own = Remembered(self.space.space, lambda points: alone.predict(_own(self._features(points))))
-        told = round(self._bandit.share * count)
+        trusted = cast(TransferModel, self._fitted).trust >= TRUSTED
+        told = round(self._bandit.share * count) if trusted else 0
         found = self._proposed(told, score, met, self._batches)
         rest = self._proposed(count - len(found), own, met | self._keys(found), self._apart[1])
         points = np.concatenate([found, rest])
