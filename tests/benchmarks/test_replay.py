@@ -17,7 +17,7 @@ from burnish.tune.evaluate.stopping import Adaptive, Fixed
 def test_few_values_are_the_larger_ones_and_the_defaults() -> None:
     space = ScheduleSpace({"a": (1, 2, 3, 4, 6, 8), "b": ("x", "y"), "c": (1, 2)}, {"a": 2, "b": "y", "c": 2})
     small = few_values(space, {"a": 3, "c": 5})
-    assert small.knobs == {"a": [3, 4, 8], "b": ["y"], "c": [1, 2]}
+    assert small.knobs == {"a": [3, 6, 8], "b": ["y"], "c": [1, 2]}
     assert small.default == {"a": 3, "b": "y", "c": 1}
 
 
