@@ -1,12 +1,11 @@
 """Tuned operators beside a library (AutoTVM's figure 5.10): what a session finds by the clock, then in turns.
 
-A scale-down of the paper's: the layers of Table 4.2 on a CPU, beside onnxruntime and OpenVINO in the place of cuDNN and
-TFLite. Each layer is tuned from nothing, by Burnish's strategy in its own spaces, and by AutoTVM's in the space that
-follows from the definition, which knows no Winograd; `curve`: seconds of the session, trials, and the least time so
-far of what is searched, in microseconds. `microseconds`: of the layer compiled tuned and untuned and of the libraries,
-in turns.
+A scale-down of the paper's: layers of Table 4.2 on one thread of a CPU, beside onnxruntime and OpenVINO in the place of
+cuDNN and TFLite. Each layer is tuned from nothing; `curve`: seconds of the session, trials, and the least time of all
+kernels so far, in microseconds. `microseconds`: CPU time of a call of the layer compiled tuned and untuned and of the
+libraries, the least of turns, so that what else the machine does is in none.
 
-`python -m benchmarks.tune_operators [LAYER ...] [--trials N] [--threads N] [--seconds S] [--json]`
+`python -m benchmarks.tune_operators [LAYER ...] [--trials N] [--json]`
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,49 +25,46 @@ from rich.table import Table
 
 from benchmarks import harness, layers
 from benchmarks.provenance import stored
-from benchmarks.study import MACHINE, SEARCH, kernel
+from benchmarks.rewriting.turns import least_seconds
+from benchmarks.study import MACHINE
 from burnish.driver.compilation import import_graph
-from burnish.driver.tuned import BUILD_LIMIT, tune_model
+from burnish.driver.tuned import tune_model
 from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
-from burnish.tune.evaluate import Evaluator
-from burnish.tune.records import RecordFile, machine
+from burnish.tune.records import machine
 from burnish.tune.session import Session, Tune
 
 Curve = list[tuple[float, int, float]]
+ROUNDS = 15  # turns
 
 
 @dataclass(frozen=True)
 class Row:
-    """A layer: microseconds a call by contender, the faster library's over Burnish's tuned, and both curves."""
+    """A layer: microseconds a call by contender, the faster library's over Burnish's tuned, and the curve."""
 
     layer: str
     microseconds: dict[str, float]
-    speedup: float | None
+    speedup: float
     curve: Curve
-    autotvm_curve: Curve
-    error: float | None
+    error: float
 
 
-def measure(layer: layers.Layer, trials: int, threads: int, seconds: float) -> Row:
-    """Tunes a layer in both spaces, and times it beside the libraries."""
+def measure(layer: layers.Layer, trials: int) -> Row:
+    """Tunes a layer, and times it beside the libraries."""
     model, inputs = layers.model(layer), {"x": layers.input_array(layer)}
     options = Tune(seconds=None, trials=trials, min_gain=0.0)
-    graph, curve, other = import_graph(onnx.load_from_string(model)), Curve(), Curve()
+    graph, curve = import_graph(onnx.load_from_string(model)), Curve()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "records.jsonl"
-        tuned = tune_model(graph, options, path, target=MACHINE, threads=threads, watch=partial(_note, curve))
-        with Evaluator(MACHINE, threads=threads, build_limit=BUILD_LIMIT) as evaluator:
-            records, watch = RecordFile(Path(folder) / "others.jsonl"), partial(_note, other)
-            Session([kernel(layer.name)], records, evaluator, options, progress=watch, strategy=SEARCH).run()
+        tuned = tune_model(graph, options, path, target=MACHINE, threads=1, watch=partial(_note, curve))
     runs = {
-        "burnish": peers.compiled(tuned.module), "untuned": harness.burnish_run(model, threads, "cpu,-amx"),
-        **{name: peers.prepare(name, model, threads) for name in harness.PEERS},
+        "burnish": peers.compiled(tuned.module), "untuned": harness.burnish_run(model, 1, "cpu,-amx"),
+        **{name: peers.prepare(name, model, 1) for name in harness.PEERS},
     }  # fmt: skip
     error = scaled_error(runs["burnish"](inputs), runs[harness.ORACLE](inputs))
-    calls: dict[str, Callable[[], object]] = {name: partial(run, inputs) for name, run in runs.items()}
-    row = harness.compare(layer.name, "tuned", calls, seconds, error)
-    return Row(layer.name, row.microseconds, row.speedup, curve, other, error)
+    least = least_seconds({name: partial(run, inputs) for name, run in runs.items()}, ROUNDS)
+    times = {name: 1e6 * seconds for name, seconds in least.items()}
+    return Row(layer.name, times, min(times[name] for name in harness.PEERS) / times["burnish"], curve, error)
 
 
 def _note(curve: Curve, session: Session) -> None:
@@ -82,7 +78,7 @@ def show(rows: Sequence[Row]) -> None:
     table = Table("layer", *(f"{name} µs" for name in names), "speedup", "session s", title="Figure 5.10 on this CPU")
     for each in rows:
         cells = [f"{each.microseconds[name]:.0f}" for name in names]
-        table.add_row(each.layer, *cells, f"{each.speedup or 0:.2f}", f"{each.curve[-1][0]:.1f}")
+        table.add_row(each.layer, *cells, f"{each.speedup:.2f}", f"{each.curve[-1][0]:.1f}")
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
@@ -90,19 +86,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("layers", nargs="*", help="default: C1 to C12")
     parser.add_argument("--trials", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of the comparison of a layer")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     given = parser.parse_args()
     harness.check_names(parser, given.layers, layers.LAYERS)
     chosen = [layers.LAYERS[name] for name in given.layers] or list(layers.CONVOLUTIONS)
-    rows = [measure(layer, given.trials, given.threads, given.seconds) for layer in chosen]
+    rows = [measure(layer, given.trials) for layer in chosen]
     if given.json:
-        settings: dict[str, Any] = {"machine": machine(MACHINE), "trials": given.trials, "threads": given.threads}
+        settings: dict[str, Any] = {"machine": machine(MACHINE), "trials": given.trials, "threads": 1}
         print(stored({**settings, "rows": [asdict(each) for each in rows]}))
     else:
         show(rows)
-    return int(any(each.error is not None and not each.error <= harness.ALLOWED_ERROR for each in rows))
+    return int(any(not each.error <= harness.ALLOWED_ERROR for each in rows))
 
 
 if __name__ == "__main__":
