@@ -139,16 +139,15 @@ def test_a_bandit_compares_rankings_of_trials_that_no_model_was_fitted_on() -> N
 
 
 def test_rank_correlation_is_kendalls() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    random = np.random.default_rng(0)
-    scores, costs = random.standard_normal(30), random.random(30)
-    assert rank_correlation(scores, costs) == pytest.approx(stats.kendalltau(scores, -costs).statistic)
-    assert rank_correlation(scores, np.full(30, inf)) == 0.0
+    assert rank_correlation(np.array([4.0, 3.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(4 / 6)
+    assert rank_correlation(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, inf])) == pytest.approx(-2 / 3)
+    assert rank_correlation(np.arange(30.0), np.full(30, inf)) == 0.0
 
 
+@pytest.mark.slow
 def test_a_context_encoded_treegru_is_the_global_model_of_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads loop nests of other spaces; beside it, trees learn this kernel (thesis-chen figure 5.3 d, eq. 5.4)."""
-    monkeypatch.setattr(pretrained, "_STEPS", 30)
+    monkeypatch.setattr(pretrained, "_STEPS", 5)
     known = []
     for space in (products(64, 64, 128), products(96, 256, 256)):
         points = space.space.sample(np.random.default_rng(1), 48)
@@ -157,11 +156,11 @@ def test_a_context_encoded_treegru_is_the_global_model_of_other_kernels(monkeypa
     assert isinstance(model, TreeGRUModel) and model.settings["encoding"] == "context"
     assert fit_nests([(space, points[:8], costs[:8]) for space, points, costs in known]) is None  # too few
     strategy: TuningStrategy = TREEGRU_TRANSFER.with_(
-        batch=16, initial=16, candidates=2, walker=lambda space, seed: Exhaustive(space, seed)
+        batch=8, initial=8, candidates=2, walker=lambda space, seed: Exhaustive(space, seed)
     )
-    small = products(4, 32, 32)
+    small = products(2, 16, 16)
     made = Tuner(small, strategy, 0, model)
-    for _ in range(3):
+    for _ in range(2):
         points = made.propose(8)
         assert len(points) and small.space.contains(points).all()
         made.observe(points, landscape(small, points).tolist())
