@@ -45,7 +45,7 @@ class ApproxGrower:
 
 
 def grid_bins(params: Params, features: int) -> int:
-    """Bins of the grid from which `LocalGrower` takes candidates, for a table of so many features."""
+    """Number of bins of the grid from which `LocalGrower` takes candidates, by the features of the table."""
     finest = max(_FINEST * params.max_bin, _LEAST_GRID)
     return min(max(_CELLS // max(1, features), 2 * params.max_bin), finest, MOST_BINS)
 

@@ -92,7 +92,7 @@ def train_distributed(
 
 
 def _arguments(params: Params, dataset: Dataset, named: Mapping[str, Dataset], workers: int) -> list[tuple[Any, ...]]:
-    """Of each worker its part of the data, which columns of it are its own (None: rows are), and evaluation sets."""
+    """Arguments of each worker: its part of the data, its columns (None: it has rows of its own), evaluation sets."""
     if params.tree_method == "exact" and workers > 1:
         refuse_by_columns(params)
         whole = {name: None if data is dataset else data for name, data in named.items()}

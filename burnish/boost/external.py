@@ -269,7 +269,7 @@ def rows_of_store(store: ColumnStore) -> Dataset:
 
 
 def _arrays_of_blocks(store: ColumnStore) -> dict[str, Any]:
-    """What a store of bins has for rows, by name: (rows,), or (rows, width)."""
+    """Arrays of the rows in a store of bins, by name: (rows,), or (rows, width)."""
     reader = BlockReader(store, ColumnLayout.from_arrays(store.arrays, store.header["bin_dtype"]))
     arrays: dict[str, Any] = {}
     for offset, (name, width) in enumerate(store.header["row_arrays"].items()):

@@ -65,7 +65,7 @@ def infer(
 
 
 def _costs(learned: Path | None) -> Partitioner | None:
-    """What a file says of the costs of ranges. Raises ParameterError, DataError."""
+    """Learned costs of ranges in a file. Raises ParameterError, DataError."""
     if learned is None:
         return None
     check_input(learned, "--learned")

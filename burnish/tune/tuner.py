@@ -115,7 +115,7 @@ class Tuner:
         return np.concatenate([few, self._shared(count, score, met)])
 
     def _fit(self) -> None:
-        """Fits the model to what is measured, where that is enough; with a prior, one beside it that does without."""
+        """Fits the model to what is measured, where that is enough; with a prior also one that does without it."""
         model, self._alone = self._model, None
         enough = len(self.costs) >= self.strategy.initial and self.seconds < inf
         if model is None or not (enough or self.prior is not None):
@@ -248,7 +248,7 @@ class Tuner:
         return extract(self.space, "transfer" if self._beside else own, points)
 
     def _common(self, points: Points) -> NDArray[np.float32] | LoopNests:
-        """What the prior reads of points."""
+        """Features of points that the prior reads."""
         if self.strategy.common == "sequence":
             return LoopNests(*sequence(self.space, points))
         return extract(self.space, self.strategy.common, points)
@@ -286,7 +286,7 @@ def defaults(space: TuningSpace) -> Points:
 
 
 def _own(features: object) -> object:
-    """What a local model reads of features."""
+    """Features that a local model reads."""
     return features.table if isinstance(features, NestsAndTable) else features
 
 

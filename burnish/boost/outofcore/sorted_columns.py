@@ -75,7 +75,7 @@ def _sort(columns: Iterable[tuple[int, tuple[NDArray[np.int32], NDArray[np.float
 
 
 def row_arrays(store: ColumnStore) -> dict[str, NDArray[np.float32]]:
-    """What a store of sorted columns has for rows, by name: (rows,), or (rows, width)."""
+    """Arrays of the rows in a store of sorted columns, by name: (rows,), or (rows, width)."""
     found, rows = {}, int(store.header["rows"])
     for piece, (name, width) in enumerate(store.header["row_arrays"].items(), 2):
         array = np.empty(rows * width, np.float32)

@@ -60,7 +60,7 @@ class Spool:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What the header of a store says of these rows, as JSON values: sizes, names, categories."""
+        """Header of a store for these rows, as JSON values: sizes, names, categories."""
         entries = int(self.present.sum())
         return {
             "rows": self.rows,

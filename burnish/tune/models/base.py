@@ -88,7 +88,7 @@ class LoopNests:
 
 @dataclass(frozen=True)
 class NestsAndTable:
-    """Loop nests of n candidates, which a transferred model reads, beside the table [n, d] of a local one."""
+    """Loop nests of n candidates, which a transferred model reads, and the table [n, d] of a local one."""
 
     nests: LoopNests
     table: Floats

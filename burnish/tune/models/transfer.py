@@ -66,7 +66,7 @@ class TransferModel:
         return scores if self._local.model is None else scores + self._local.predict(rows)
 
     def _parts(self, what: str, features: Any) -> tuple[Floats | LoopNests, Floats]:
-        """What the global model reads, and what the local one does."""
+        """Features of the global model, and those of the local one."""
         if isinstance(features, NestsAndTable):
             return features.nests, table(what, features.table)
         rows = table(what, features)
