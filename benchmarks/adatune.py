@@ -167,12 +167,12 @@ def row(layer: str, name: str, own: Sequence[Search], first: Sequence[Search]) -
 def _medians(own: Sequence[Search], first: Sequence[Search]) -> tuple[float, float]:
     """Seconds after which the median of some searches, and that of the first, is as good as the first's at its end."""
     axis = np.unique(np.concatenate([search.clock for search in (*own, *first)]))
-    curves = [np.median([_until(search, axis) for search in searches], axis=0) for searches in (own, first)]
+    curves = [np.median([until(search, axis) for search in searches], axis=0) for searches in (own, first)]
     reached, was = (first_below(curve, curves[1][-1], axis) for curve in curves)
     return reached, was
 
 
-def _until(found: Search, axis: NDArray[np.float64]) -> NDArray[np.float64]:
+def until(found: Search, axis: NDArray[np.float64]) -> NDArray[np.float64]:
     """A search's best so far at each of some moments; infinite before its first trial has ended."""
     ended = np.searchsorted(found.clock, axis, side="right")
     return np.concatenate([[inf], found.best])[ended]

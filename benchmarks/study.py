@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf
@@ -100,7 +100,12 @@ REFERENCE = "random"
 
 def kernel(layer: str) -> TuningTask:
     """The kernel of a layer that has the most work, by its definition and in the space that follows from it."""
-    graph = optimize(import_graph(onnx.load_from_string(operators()[layer]())), exact=True)
+    return most_work(onnx.load_from_string(operators()[layer]()))
+
+
+def most_work(model: onnx.ModelProto) -> TuningTask:
+    """The kernel of a model that has the most work, by its definition and in the space that follows from it."""
+    graph = optimize(import_graph(model), exact=True)
     most = max(tuning_tasks(graph, MACHINE, exact=True), key=lambda task: task.flops)
     task = most.space.default.alternative.task
     return replace(most, space=TuningSpace([Alternative("tiled", task, TILED, TILED.on(task, MACHINE).space, MACHINE)]))
@@ -128,25 +133,26 @@ def search(
     judge: Oracle | None = None,
     prior: CostModel | None = None,
     seconds: float = inf,
+    timer: Callable[[], float] = time.perf_counter,
 ) -> Search:
     """So many trials of one strategy, no batch of which begins after so many seconds of its clock.
 
-    `judge` says what the best ones cost, if another should than says what candidates cost.
+    `judge` says what the best ones cost, if another should than says what candidates cost. `timer` times proposing.
     """
     tuner = Tuner(oracle.task.space, strategy, seed, prior)
     best: list[float] = []
     clock: list[float] = []
     passed, measuring, building, least, judged = 0.0, 0.0, 0.0, inf, inf
     while len(best) < trials and passed < seconds and not tuner.exhausted:
-        began = time.perf_counter()
+        began = timer()
         points = tuner.propose(min(strategy.batch, trials - len(best)))
         if not len(points):
             break
-        proposing = (time.perf_counter() - began) / len(points)
+        proposing = (timer() - began) / len(points)
         found = oracle.ask(points)
-        began = time.perf_counter()
+        began = timer()
         tuner.observe(points, [known.seconds for known in found])
-        proposing += (time.perf_counter() - began) / len(points)
+        proposing += (timer() - began) / len(points)
         for point, known in zip(points, found, strict=True):
             passed += proposing + known.building + known.measuring
             measuring += known.measuring
