@@ -5,7 +5,7 @@ nothing is spilled.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -127,3 +127,78 @@ def checked(name: str, op: str, machine: Target = SM80) -> LaunchCounts:
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_float64(name: str, op: str) -> None:
     checked(name, op)
+
+
+def test_hidden_blocks_are_not_loaded() -> None:
+    """Of 96 rows blocks of 16 go through blocks of 32, in a window of 21: of 3 blocks one or two count."""
+    queries, keys = (checked("window", op).global_load_bytes for op in GRADIENTS)
+    blocks, row, number = (1, 1, 2, 2, 2, 2), 2 * 2 * 16, 4 * 2  # bytes of a row of both operands, and of its numbers
+    assert queries == 96 * (row + 4 * number) + sum(blocks) * 32 * row  # four threads have a row
+    seen = (2, 2, 2, 2, 1, 1)
+    assert keys == 96 * row + sum(seen) * 32 * (row + number)
+
+
+@pytest.mark.parametrize("op", GRADIENTS)
+def test_gradients_have_the_same_bits_twice(op: str) -> None:
+    """However blocks and threads take turns: nothing is added by several of them."""
+    case = CASES["causal"]
+    task = case.task(op)
+    code = compile_grid(first_match(task, SM80).apply(dict(first_match(task, SM80).space.default) | case.choice).program,
+                        SM80, assembled=False)  # fmt: skip
+    rng = np.random.default_rng(1)
+    given = [rng.standard_normal(t.shape).astype(numpy_dtype(t.dtype)) for t in task.inputs]
+    found = []
+    for seed in (0, 7):
+        results = [np.zeros(t.shape, numpy_dtype(t.dtype)) for t in task.outputs]
+        GridEmulator(seed).run(code.packed(), [a.reshape(-1).view(np.uint8) for a in (*given, *results)])
+        found.append(results)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one.view(np.uint16), other.view(np.uint16))
+
+
+@pytest.mark.parametrize("op", GRADIENTS)
+def test_barriers_are_needed(op: str) -> None:
+    task, case = CASES["plain"].task(op), CASES["plain"]
+    match = first_match(task, SM80)
+    (launch,) = lowered(match.apply({**match.space.default, **case.choice}).program, SM80).launches
+    assert count_barriers(launch.body) >= 1
+    for gone in range(count_barriers(launch.body)):
+        with pytest.raises(ScheduleError, match="a barrier is missing"):
+            check_barriers(replace(launch, body=without_barrier(launch.body, gone)), KNOWN)
+
+
+DEFAULTS = {
+    "causal": Sizes(2048, 2048, 64, heads=16, attrs={"upper": 0, "scale": 0.125, "inside": True}),
+    "encoder": Sizes(128, 128, 64, heads=768, dtype="bfloat16", attrs={"inside": True}),
+    "wide": Sizes(1024, 1024, 128, heads=16, attrs={"upper": 0}),
+    "widest": Sizes(1024, 1024, 256, heads=16),
+    "shared": Sizes(2048, 2048, 128, heads=32, group=4, attrs={"upper": 0, "lower": -1000, "inside": True}),
+    "tails": Sizes(1000, 1000, 80, heads=16, attrs={"upper": 0}),
+}
+
+
+@pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("machine", [SM80, SM90], ids=["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_spill_nothing(name: str, machine: Target) -> None:
+    for op in GRADIENTS:
+        match = first_match(DEFAULTS[name].task(op), machine)
+        assert match.name == "tensor_attention_gradient"
+        code = compile_grid(match.apply(match.space.default).program, machine)
+        (launch,) = code.launches
+        assert launch.resources is not None and launch.resources.spilled == 0
+        assert code.ptx.count("mma.sync") >= 3
+
+
+def test_what_is_none_is_told_apart() -> None:
+    task = CASES["plain"].task(GRADIENTS[0])
+    assert attention(task) is None
+    form = attention_gradient(task)
+    assert form is not None and form.sizes == (1, 32, 64, 16, 16)
+    assert attention_gradient(Sizes(32, 32, 16).task(GRADIENTS[1])) is not None
+    wrong = placeholder((1, 3, 64, 16), "float16", "k")
+    q, k, v, seed, logs, sums = task.inputs
+    with pytest.raises(ModelError, match="input 'value': found shape .*; allowed: a divisor of 1 heads"):
+        OPERATORS[GRADIENTS[0]].define("y", [q, k, wrong, seed, logs, sums])
+    with pytest.raises(ModelError, match="attributes 'lower' and 'upper': found 0 to -1 for 32 rows of 64 keys"):
+        OPERATORS["row_attention"].define("y", [q, k, v], {"lower": 0, "upper": -1})

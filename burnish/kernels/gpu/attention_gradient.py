@@ -29,6 +29,7 @@ MOST_COLUMNS = 256
 MOST_SUMS = 176  # registers of one thread for both products, weights in halves, and sums
 WIDEST = 128  # columns of sums that a block has; wider ones are divided among blocks
 DEFAULT_KEYS = 64
+PLACES = 16  # registers of a thread for the places of what is of several heads
 
 
 def parts_of(form: AttentionGradient) -> int:
@@ -40,7 +41,7 @@ def registers(form: AttentionGradient, tiles: int, keys: int) -> int:
     """Registers of a thread, with ``tiles`` of 16 rows of a warp."""
     parts = parts_of(form)
     sums = sum(tiles_of(s.columns.extent, parts) * SIDE // parts // 2 for s in form.sums)
-    return tiles * (keys + keys // 4 * len(form.sums) + sums)
+    return tiles * (keys + keys // 4 * len(form.sums) + sums) + PLACES * (form.outer.extent > 1)
 
 
 def shared_bytes(form: AttentionGradient, warps: int, tiles: int, keys: int, stages: int) -> int:
