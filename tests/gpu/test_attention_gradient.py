@@ -17,7 +17,7 @@ from burnish.errors import ModelError, ScheduleError
 from burnish.kernels.gpu.attention_form import attention
 from burnish.kernels.gpu.attention_gradient_form import attention_gradient
 from burnish.kernels.task import KernelTask
-from burnish.kernels.templates import first_match
+from burnish.kernels.templates import first_match, template_called
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.tensor import placeholder
 from burnish.lower.barriers import check_barriers, count_barriers, without_barrier
@@ -124,7 +124,9 @@ def checked(name: str, op: str, machine: Target = SM80) -> LaunchCounts:
 
 
 @pytest.mark.parametrize("op", GRADIENTS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [n if n in ("plain", "causal", "shared") else pytest.param(n, marks=pytest.mark.slow) for n in CASES]
+)
 def test_gradients_are_those_of_float64(name: str, op: str) -> None:
     checked(name, op)
 
@@ -179,7 +181,9 @@ DEFAULTS = {
 
 @pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
 @pytest.mark.parametrize("machine", [SM80, SM90], ids=["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize(
+    "name", [n if n == "causal" else pytest.param(n, marks=pytest.mark.slow) for n in DEFAULTS]
+)
 def test_defaults_spill_nothing(name: str, machine: Target) -> None:
     for op in GRADIENTS:
         match = first_match(DEFAULTS[name].task(op), machine)
@@ -188,6 +192,39 @@ def test_defaults_spill_nothing(name: str, machine: Target) -> None:
         (launch,) = code.launches
         assert launch.resources is not None and launch.resources.spilled == 0
         assert code.ptx.count("mma.sync") >= 3
+
+
+LOGARITHMS = {
+    "tensor_attention": (SM80, "float16", 70, {"warps": 1, "tiles": 1, "keys": 32}),
+    "warpgroup_attention": (SM90, "float16", 70, {}),
+    "attention": (SM80, "float32", 40, {"splits": 1}),
+    "split": (SM80, "float32", 8, {"splits": 2}),
+}
+
+
+@pytest.mark.parametrize("name", LOGARITHMS)
+def test_logarithms_of_sums_are_stored_beside_results(name: str) -> None:
+    machine, dtype, rows, choice = LOGARITHMS[name]
+    heads, keys, template = 45 if name.startswith("w") else 1, 80, "attention" if name == "split" else name
+    shapes = [(1, heads, n, 16) for n in (rows, keys, keys)]
+
+    def task(count: int) -> KernelTask:
+        inputs = [placeholder((1, count, *s[2:]), dtype, f"x{n}") for n, s in enumerate(shapes)]
+        attrs = {"scale": 0.3, "upper": 0, "lower": -50}
+        return KernelTask("kernel", tuple(inputs), OPERATORS["row_attention"].define("y", inputs, attrs), "", {},
+                          frozenset())  # fmt: skip
+
+    match = template_called(template, machine).on(task(heads), machine)
+    form = attention(task(1))
+    assert form is not None and form.numbers is not None
+    made = match.template.schedule(task(1), machine, form, {**match.space.default, **choice})
+    code = compile_grid(made.program, machine, assembled=False)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 1, *s[2:])).astype(dtype) for s in shapes)
+    found, logs = np.zeros((1, 1, rows, 16), dtype), np.zeros((1, 1, rows), "float32")
+    GridEmulator(0).run(code.packed(), [a.reshape(-1).view(np.uint8) for a in (q, k, v, found, logs)])
+    sizes = Sizes(rows, keys, 16, attrs={"scale": 0.3, "upper": 0, "lower": -50})
+    np.testing.assert_allclose(logs, exact(sizes, q, k, v, found)["logs"], rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_none_is_told_apart() -> None:
