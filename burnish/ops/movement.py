@@ -93,14 +93,6 @@ def reshape(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
 
 
-def _transposed_back(a: Application) -> list[str | None]:
-    """The inverse permutation, which another transposition cancels."""
-    perm, (seed,) = a.attrs["perm"], a.seeds
-    order = None if perm is None else tuple(perm.index(d) for d in range(len(perm)))
-    return [None if seed is None else a.add("transpose", seed, perm=order)]
-
-
-@differentiated(_transposed_back)
 @declare(layout_affinity=-1.0)
 @operator
 def transpose(name: str, x: Tensor, *, perm: Ints | None = None) -> Tensor:

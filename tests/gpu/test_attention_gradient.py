@@ -181,9 +181,7 @@ DEFAULTS = {
 
 @pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
 @pytest.mark.parametrize("machine", [SM80, SM90], ids=["sm_80", "sm_90a"])
-@pytest.mark.parametrize(
-    "name", [n if n == "causal" else pytest.param(n, marks=pytest.mark.slow) for n in DEFAULTS]
-)
+@pytest.mark.parametrize("name", [n if n == "causal" else pytest.param(n, marks=pytest.mark.slow) for n in DEFAULTS])
 def test_defaults_spill_nothing(name: str, machine: Target) -> None:
     for op in GRADIENTS:
         match = first_match(DEFAULTS[name].task(op), machine)

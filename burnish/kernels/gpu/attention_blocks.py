@@ -19,7 +19,9 @@ LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two m
 class AttentionBlocks:
     """The program of one attention, in blocks of rows and of keys; subclasses say how a block is computed."""
 
-    def __init__(self, task: KernelTask, form: AttentionAxes, block_rows: int, block_keys: int, splits: int = 1) -> None:
+    def __init__(
+        self, task: KernelTask, form: AttentionAxes, block_rows: int, block_keys: int, splits: int = 1
+    ) -> None:
         self.task, self.axes = task, form
         self.name = form.output.name
         self.block_rows, self.block_keys = block_rows, block_keys

@@ -307,7 +307,9 @@ class _Finder:
                 known[own.name] = other
             elif own != other and not isinstance(own, Const):
                 return None
-        if top.indices != total.indices or {v.name for v, n in zip(output.axes, output.shape, strict=True) if n > 1} - {*known}:
+        if top.indices != total.indices or {v.name for v, n in zip(output.axes, output.shape, strict=True) if n > 1} - {
+            *known
+        }:
             return None
         index = tuple(known.get(v.name, Const(0)) for v in output.axes)
         moved = {x: Load(x.buffer, form.total.indices) for x in (top, total)}

@@ -47,9 +47,7 @@ class GradientTiles(WarpTiles):
             Buffer(f"{self.name}.other{n}", self.tile_shape(deep, self.block_keys), self.dtype, SWIZZLED)
             for n, deep in enumerate(self.deep)
         ]
-        self.held = [
-            self.buffer(f"held{n}", (*own, keys // PART, 2, 2), FRAGMENT.name) for n in range(len(self.deep))
-        ]
+        self.held = [self.buffer(f"held{n}", (*own, keys // PART, 2, 2), FRAGMENT.name) for n in range(len(self.deep))]
         halves = (self.warps, ROWS_OF_QUADS, self.tiles, self.key_tiles, QUAD, 2, 2, 2)
         self.weights = [self.buffer(f"weights{n}", halves, dtype=self.dtype) for n in range(len(form.sums))]
         self.sums = [
@@ -149,9 +147,7 @@ class GradientTiles(WarpTiles):
     def multiplied(self, n: int) -> Stmt:
         """The elements of a product."""
         name, zero = f"product{n}", Const(0.0, "float32")
-        clear = self.fragment(
-            f"none{n}", self.key_tiles, Store(self.held[n], (*self.own, *self.at(f"none{n}")), zero)
-        )
+        clear = self.fragment(f"none{n}", self.key_tiles, Store(self.held[n], (*self.own, *self.at(f"none{n}")), zero))
         ks, k = self.var(f"{name}.ks"), self.var(f"{name}.k")
         panel, inside = ks // (self.panel // SIDE), ks % (self.panel // SIDE) * SIDE + k
         left = Load(self.own_rows[n], (panel, self.row, inside))

@@ -29,9 +29,7 @@ class WarpTiles(AttentionBlocks):
     e] of columns 16 n + 8 j + 2 t + e; numbers of a row [w, g, tile, h].
     """
 
-    def __init__(
-        self, task: KernelTask, form: AttentionAxes, warps: int, tiles: int, keys: int, dtype: str
-    ) -> None:
+    def __init__(self, task: KernelTask, form: AttentionAxes, warps: int, tiles: int, keys: int, dtype: str) -> None:
         super().__init__(task, form, warps * tiles * SIDE, keys)
         self.dtype, self.panel = dtype, row_elements(dtype)
         self.warps, self.tiles, self.key_tiles = warps, tiles, keys // SIDE
