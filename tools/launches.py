@@ -3,8 +3,8 @@
 `counted(found)` is given to ``compile_kernels`` as its ``make``: every task is scheduled by its first template and
 lowered to launches; code is made of it only where ``assembled`` asks for its registers.
 
-`python -m tools.launches [--layers N] [--target cuda:sm_90a] [--assembled]` prints steps of training, `--networks [--dtype
-float16] [--batch N]` networks, and `--inductor` what torch.compile makes of them; all need torch.
+`python -m tools.launches [--layers N] [--target cuda:sm_90a] [--assembled]` prints steps of training, `--networks
+[--dtype float16] [--batch N]` networks, and `--inductor` what torch.compile makes of them; all need torch.
 """
 
 from __future__ import annotations
@@ -283,10 +283,10 @@ def inductor_step_kernels(name: str, layers: int) -> int:
         return torch.nn.functional.cross_entropy(y, torch.zeros(len(y), dtype=torch.int64))
 
     torch._dynamo.reset()
-    with torch._inductor.config.patch(fx_graph_cache=False):
-        with torch._functorch.config.patch(enable_autograd_cache=False):
-            made = torch.compile(step, backend=lambda g, i: compile_fx.compile_fx(g, i, inner_compile=counted_alone))
-            made(x).backward()
+    caches = torch._functorch.config.patch(enable_autograd_cache=False)
+    with torch._inductor.config.patch(fx_graph_cache=False), caches:
+        made = torch.compile(step, backend=lambda g, i: compile_fx.compile_fx(g, i, inner_compile=counted_alone))
+        made(x).backward()
     return sum(found)
 
 

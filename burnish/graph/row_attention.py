@@ -40,12 +40,13 @@ def _attention(new: Rewrite, node: Node) -> Sequence[str] | None:
     shape = new.types[softmax.outputs[0]].shape
     if len(shape) < 3 or any(map(is_size, shape)) or softmax.attrs.get("axis", -1) not in (-1, len(shape) - 1):
         return None
-    name, scale, band = softmax.inputs[0], 1.0, None
+    name, scale = softmax.inputs[0], 1.0
+    band: Band | None = None
     while (step := _step(new, name)) is not None:
-        name, factor, found = step
-        if found is not None and (band is not None or scale != 1.0):
+        name, factor, masked = step
+        if masked is not None and (band is not None or scale != 1.0):
             return None
-        scale, band = scale * factor, found or band
+        scale, band = scale * factor, masked or band
     first = _only(new, name, "matmul")
     if first is None or first.attrs.get("transpose_a"):
         return None
@@ -64,10 +65,9 @@ def _attention(new: Rewrite, node: Node) -> Sequence[str] | None:
     shared = [_shared(new, name) for name in (key, value)]
     if None not in shared and len({new.types[name].shape[-3] for name in shared if name is not None}) == 1:
         key, value = (name for name in shared if name is not None)
-    lower, upper = band or (None, None)
-    found = new.add_many("row_attention", query, key, value, names=node.outputs, node=node.name,
-                         scale=scale, lower=lower, upper=upper)  # fmt: skip
-    return found[:1]
+    seen: dict[str, int] = {} if band is None else {"lower": band[0], "upper": band[1]}
+    operands = (query, key, value)
+    return new.add_many("row_attention", *operands, names=node.outputs, node=node.name, scale=scale, **seen)[:1]
 
 
 def _moved(new: Rewrite, node: Node) -> Sequence[str] | None:

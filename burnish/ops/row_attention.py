@@ -203,7 +203,7 @@ class _Operands:
         """What softmax is taken of."""
         found = f"{lower} to {upper} for {self.rows} rows of {self.keys} keys"
         low, high = (1 - self.rows if lower is None else lower), (self.keys - 1 if upper is None else upper)
-        known = 0 <= high and low <= high and low <= self.keys - self.rows
+        known = high >= 0 and low <= high and low <= self.keys - self.rows
         require(known, "attributes 'lower' and 'upper'", found, "a key for every row")
         products = self.product(f"{name}.product", lambda *i: self.query[i], self.key, self.depth)
 

@@ -145,8 +145,8 @@ def test_gradients_have_the_same_bits_twice(op: str) -> None:
     """However blocks and threads take turns: nothing is added by several of them."""
     case = CASES["causal"]
     task = case.task(op)
-    code = compile_grid(first_match(task, SM80).apply(dict(first_match(task, SM80).space.default) | case.choice).program,
-                        SM80, assembled=False)  # fmt: skip
+    match = first_match(task, SM80)
+    code = compile_grid(match.apply({**match.space.default, **case.choice}).program, SM80, assembled=False)
     rng = np.random.default_rng(1)
     given = [rng.standard_normal(t.shape).astype(numpy_dtype(t.dtype)) for t in task.inputs]
     found = []
@@ -233,7 +233,7 @@ def test_what_is_none_is_told_apart() -> None:
     assert attention_gradient(Sizes(32, 32, 16).task(GRADIENTS[1])) is not None
     wrong = placeholder((1, 3, 64, 16), "float16", "k")
     q, k, v, seed, logs, sums = task.inputs
-    with pytest.raises(ModelError, match="input 'value': found shape .*; allowed: a divisor of 1 heads"):
+    with pytest.raises(ModelError, match=r"input 'value': found shape .*; allowed: a divisor of 1 heads"):
         OPERATORS[GRADIENTS[0]].define("y", [q, k, wrong, seed, logs, sums])
     with pytest.raises(ModelError, match="attributes 'lower' and 'upper': found 0 to -1 for 32 rows of 64 keys"):
         OPERATORS["row_attention"].define("y", [q, k, v], {"lower": 0, "upper": -1})

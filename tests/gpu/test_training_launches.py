@@ -12,10 +12,9 @@ from burnish.graph.graph import GraphBuilder
 from burnish.graph.scale_gradients import sum_columns
 from burnish.graph.wide_reads import widen_readers
 
-
 INDUCTOR_STEPS = {("gpt", 1): 88, ("bert", 1): 65, ("gpt", 4): 255, ("bert", 4): 236}
-"""Kernels of the forward and backward pass by torch.compile, of torch 2.13 in bfloat16, without the optimizer, by number
-of layers: `python -m tools.launches --layers N`. Ours are with the optimizer.
+"""Kernels of the forward and backward pass by torch.compile, of torch 2.13 in bfloat16, without the optimizer, by
+number of layers: `python -m tools.launches --layers N`. Ours are with the optimizer.
 """
 
 

@@ -70,12 +70,14 @@ class GradientTiles(WarpTiles):
     # --- places -------------------------------------------------------------------------------------------------------
 
     def values_at(self, row: Expr | None = None, key: Expr | None = None, **others: Expr) -> dict[str, Expr]:
+        """The values of axes; those outside of keys are of the step."""
         found = super().values_at(row, key, **others)
         if key is not None:
             found.update(self.form.outer.at(self.step // self.per))
         return found
 
     def key_at(self, j: Expr) -> tuple[Expr, list[Expr]]:
+        """The number of a key of the block of keys, and the condition that there is such."""
         extent = self.form.keys.extent
         block = self.step % self.per if self.form.outer.extent > 1 else self.step
         place = block * self.block_keys + j

@@ -1,15 +1,15 @@
-"""Tiles of tensor cores in attention kernels: the loops over what each thread of a warp holds, and rows fetched for it."""
+"""Tiles of tensor cores in attention kernels: loops over what each thread of a warp holds, and rows fetched for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from burnish.kernels.gpu.attention_blocks import AttentionBlocks
 from burnish.kernels.gpu.attention_form import AttentionAxes
 from burnish.kernels.gpu.fetching import vector_of
 from burnish.kernels.gpu.forms import FusedAxes, narrow, padded
 from burnish.kernels.task import KernelTask
-from burnish.loops.expr import Binary, Buffer, Const, Expr, Var
+from burnish.loops.expr import Buffer, Expr
 from burnish.loops.program import For, If, Stmt, Store, seq
 from burnish.loops.traverse import substitute
 from burnish.machines.nvptx.mma import SIDE, row_elements
@@ -22,8 +22,8 @@ Places = Callable[[Expr], tuple[Expr, list[Expr]]]
 
 
 class WarpTiles(AttentionBlocks):
-    """Blocks whose warps hold ``tiles`` of 16 rows. Thread 4 g + t of warp w holds of such a tile, of scores or of sums,
-    the elements [j, h, e] of row g + 8 h and column 8 j + 2 t + e.
+    """Blocks whose warps hold ``tiles`` of 16 rows. Thread 4 g + t of warp w holds of a tile, of scores or of sums, the
+    elements [j, h, e] of row g + 8 h and column 8 j + 2 t + e.
 
     Buffers of threads: scores and sums [w, g, t, tile, j, h, e], and what is rounded to halves [w, g, tile, n, t, j, h,
     e] of columns 16 n + 8 j + 2 t + e; numbers of a row [w, g, tile, h].
@@ -85,7 +85,7 @@ class WarpTiles(AttentionBlocks):
         """The number of a row in its block."""
         return (self.w * self.tiles + self.tile) * SIDE + self.g + self.h * 8
 
-    # --- rows and products ---------------------------------------------------------------------------------------------
+    # --- rows and products --------------------------------------------------------------------------------------------
 
     def rows_of_queries(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
         """The axes of a row of queries of the block, and the condition that there is such."""
