@@ -200,7 +200,7 @@ class _Operands:
         return compute((*self.lead, self.heads, self.rows, self.keys), element, name)
 
     def scores(self, name: str, scale: float, lower: int | None, upper: int | None) -> Tensor:
-        """What softmax is taken of."""
+        """Scores, of which softmax is taken."""
         found = f"{lower} to {upper} for {self.rows} rows of {self.keys} keys"
         low, high = (1 - self.rows if lower is None else lower), (self.keys - 1 if upper is None else upper)
         known = high >= 0 and low <= high and low <= self.keys - self.rows

@@ -85,7 +85,7 @@ def test_windows_and_shared_heads_are_gathered() -> None:
         np.testing.assert_allclose(other[b_], one[a], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_gradients_err_no_more_than_pytorchs_of_halves(dtype: str) -> None:
     torch = pytest.importorskip("torch")
     graph = GraphBuilder()

@@ -107,7 +107,7 @@ def stored(blocks: AttentionBlocks, form: Attention, row: Expr, column: Expr, su
 
 
 def stored_number(blocks: AttentionBlocks, found: RowResult, row: Expr, top: Expr, total: Expr) -> Stmt:
-    """What there is of a row beside the output, from its greatest score and its sum of exponentials."""
+    """Row result next to the output, from a row's greatest score and its sum of exponentials."""
     known = {found.top: top, found.total: total}
     e = transform(found.value, lambda e: cast(e.dtype, known[e]) if e in known else e)
     values = blocks.values_at(row=row)

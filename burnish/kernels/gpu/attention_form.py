@@ -123,7 +123,7 @@ class Attention(AttentionAxes):
 
 
 def attention(task: KernelTask) -> Attention | None:
-    """The attention that a task is, of one output or with a number of each row beside it; None of others."""
+    """Attention that a task is, of one output or with a number of each row as a second one; None of others."""
     stages = task.stages()
     reducing = [t for t in stages if isinstance(t.body, Reduce)]
     if len(task.outputs) > 2 or len(reducing) != 4 or task.dims or 0 in task.outputs[0].shape:

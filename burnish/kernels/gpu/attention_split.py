@@ -102,6 +102,6 @@ class SplitAttention(AttentionBlocks):
         return For(self.b.name, self.batch, "blockIdx.y", For(row.name, self.count, "blockIdx.x", body))
 
     def number(self, row: Expr, top: Expr, total: Expr) -> list[Stmt]:
-        """Stores what there is of a row beside the output, by the first thread of a warp."""
+        """Stores the second result of a row, by the first thread of a warp."""
         found = self.form.numbers
         return [] if found is None else [If(self.x < 1, stored_number(self, found, row, top, total))]

@@ -185,7 +185,7 @@ class AttentionTiles(WarpTiles):
         return self.of_threads(nest)
 
     def number(self) -> list[Stmt]:
-        """Stores what there is of each row beside the output, by the first of its four threads."""
+        """Stores the second result of each row, by the first of its four threads."""
         found = self.form.numbers
         if found is None:
             return []
