@@ -75,8 +75,8 @@ def test_a_deep_layer_of_one_image_spills_nothing() -> None:
     assert all(launch.resources and launch.resources.spilled == 0 for launch in code.launches)
 
 
-# Rows, columns and depth of products in bfloat16: the share of a wave that blocks fill on an H100, megabytes of the sums
-# of parts, written and read again, and the predicted time of the best template without parts, by that of the best.
+# Rows, columns and depth of products in bfloat16: the share of a wave that blocks fill on an H100, megabytes of
+# sums of parts, written and read again, the predicted time of the best template without parts, by that of the best.
 WAVES = {
     (64, 4096, 11008): (0.97, 8.4, 1.69), (64, 11008, 4096): (0.65, 0.0, 1.0), (512, 512, 512): (0.97, 0.0, 1.0),
     (1024, 1024, 1024): (0.97, 0.0, 1.0), (2048, 2048, 2048): (0.97, 0.0, 1.0), (1, 4096, 11008): (1.94, 0.0, 1.0),
