@@ -11,6 +11,7 @@ from burnish.graph.graph import Node
 from burnish.graph.rewrite import Rewrite
 
 INTEGERS = ("uint8", "int8")
+VIEWS = ("reshape", "transpose", "slice", "expand")
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,53 @@ def along_axis(parameter: np.ndarray, rank: int, axis: int) -> np.ndarray | None
     shape = (1,) * (rank - parameter.ndim) + parameter.shape
     others = [extent for d, extent in enumerate(shape) if d != axis % rank]
     return parameter.reshape(-1) if all(extent == 1 for extent in others) else None
+
+
+def behind_guard(new: Rewrite, node: Node | None) -> Node | None:
+    """Guarded operand: the node that makes ``x`` in ``x if x > least else least``, which is for NaN; another node
+    itself.
+    """
+    test = new.producer(node.inputs[0]) if node is not None and node.op == "where" else None
+    if node is None or test is None or test.op != "greater" or test.inputs != node.inputs[1:]:
+        return node
+    return new.producer(node.inputs[1])
+
+
+def greatest_integer(new: Rewrite, name: str) -> int:
+    """The greatest that a tensor of unsigned bytes is seen to hold: 255, or what numbers were limited to before they
+    were rounded.
+    """
+    node, zero = new.producer(name), 0
+    while node is not None and node.op in (*VIEWS, "max_pool2d", "pad") and node.attrs.get("value", 0) == 0:
+        node = new.producer(node.inputs[0])
+    if node is None or node.op != "cast" or new.types[name].dtype != "uint8":
+        return 255
+    node = new.producer(node.inputs[0])
+    if node is not None and node.op == "add" and (operands := constant_operand(new, node)) is not None:
+        if operands[1].size != 1:
+            return 255
+        node, zero = new.producer(operands[0]), int(operands[1].item())
+    node = behind_guard(new, node)
+    if node is None or node.op != "round":
+        return 255
+    bound = _bound(new, new.producer(node.inputs[0]))
+    return min(255, zero + round(bound)) if bound < 255 else 255
+
+
+def _bound(new: Rewrite, node: Node | None) -> float:
+    """The least number that a value is limited to by clips and divisions in front of a rounding."""
+    factor, bound = 1.0, np.inf
+    while node is not None and node.op in ("relu", "clip", "reshape", "div"):
+        most = node.attrs.get("max")
+        if node.op == "clip" and isinstance(most, int | float):
+            bound = min(bound, most * factor)
+        if node.op == "div":
+            divisor = new.value(node.inputs[1])
+            if divisor is None or divisor.size != 1 or not divisor.item() > 0:
+                break
+            factor /= float(divisor.item())
+        node = new.producer(node.inputs[0])
+    return bound
 
 
 def attributes_of(node: Node) -> dict[str, Any]:

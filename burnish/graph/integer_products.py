@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from burnish.graph.dequantized import INTEGERS, Quantized, along_axis, attributes_of, dequantized
+from burnish.graph.bit_products import PRODUCTS, FewBits, counts_few_bits
+from burnish.graph.dequantized import INTEGERS, Quantized, along_axis, attributes_of, dequantized, greatest_integer
 from burnish.graph.graph import Graph, Node
 from burnish.graph.requantize import (
     in_steps,
@@ -44,19 +46,31 @@ from burnish.ops.byte_words import BYTES
 EXACT = 1 << 24  # integers below are all float32 numbers
 
 
+@dataclass(frozen=True)
+class _Ways:
+    """What a target does fast: products of bytes, counts of few bits."""
+
+    of_bytes: bool
+    of_bits: bool
+
+
 def multiply_integers(graph: Graph, target: Target) -> Graph:
-    """``graph`` with dequantized operands of products in bytes, where ``target`` multiplies bytes fast."""
-    if not target.driver.multiplies_bytes:
+    """``graph`` with dequantized operands of products in bytes, where ``target`` multiplies bytes fast; or of few bits,
+    where it counts bits.
+    """
+    ways = _Ways(target.driver.multiplies_bytes, counts_few_bits(target))
+    if not ways.of_bytes and not ways.of_bits:
         return graph
-    return rewrite(graph, _rule)
+    made = rewrite(graph, partial(_rule, ways))
+    return made if ways.of_bytes or any(node.op in PRODUCTS for node in made.nodes) else graph
 
 
-def _rule(new: Rewrite, node: Node) -> Sequence[str] | None:
+def _rule(ways: _Ways, new: Rewrite, node: Node) -> Sequence[str] | None:
     match node.op:
         case "conv2d":
-            return _convolution(new, node)
+            return _convolution(ways, new, node)
         case "matmul":
-            return _product(new, node)
+            return _product(ways, new, node)
         case "add":
             return with_integer_bias(new, node)
         case "div":
@@ -95,12 +109,13 @@ def byte_convolution(
     weight: Weight,
     zero: int | str,
     attrs: dict[str, Any],
+    few: FewBits | None = None,
 ) -> str:
     """The convolution of ``image - zero`` with a weight in int32: that of the bytes, less what the zero point adds: it
     times the sum of each channel's weights. ``moved`` times a channel is it times the sum of the window.
 
     ``add`` and ``constant`` make nodes and constants; ``image``: a tensor and its shape; ``zero``: a number, or a
-    tensor of one; the image is padded with it.
+    tensor of one; the image is padded with it. ``few``: the product, if it is one of few bits.
     """
     x, shape = image
     pads = attrs.get("pads", (0, 0, 0, 0))
@@ -112,7 +127,10 @@ def byte_convolution(
         else:
             inside = constant(np.pad(np.ones(shape[2:], bool), [pads[0::2], pads[1::2]])[None, None])
             x = add("where", inside, add("pad", x, pads=widths), zero)
-    total = add("conv2d", x, constant(weight.integers), **attrs)
+    if few is not None:
+        total = add("low_bit_conv2d", x, constant(few.codes), **few.attributes, **attrs)
+    else:
+        total = add("conv2d", x, constant(weight.integers), **attrs)
     sums = weight.integers.astype(np.int64).sum((1, 2, 3)) + weight.moved * weight.integers[0].size
     if weight.moved.any():
         outputs = 1 if attrs.get("groups", 1) == 1 else len(weight.integers)  # a group's window is its channels' own
@@ -164,7 +182,7 @@ def _scaled(new: Rewrite, node: Node, total: str, factor: np.ndarray, bias: str 
     return [new.add("add", value, shift, name=out, node=node.name)]
 
 
-def _convolution(new: Rewrite, node: Node) -> Sequence[str] | None:
+def _convolution(ways: _Ways, new: Rewrite, node: Node) -> Sequence[str] | None:
     """Dense ones, and those in groups of whole words; of one channel a group, whose numbers are then integers, too."""
     x, w = (dequantized(new, name) for name in node.inputs[:2])
     if x is None or w is None or not x.single or dims_of(new.types[x.integers].shape[1:]):
@@ -174,11 +192,22 @@ def _convolution(new: Rewrite, node: Node) -> Sequence[str] | None:
     if found is None:
         return None
     weight, factor = found
+    few = _few_bits(ways, new, x, weight)
+    if not ways.of_bytes and few is None:
+        return None
     if groups != 1 and depth % BYTES:
         return None if depth != 1 or weight.moved.any() else _by_channel(new, node, x, weight, factor)
     image = x.integers, new.types[x.integers].shape
-    total = byte_convolution(_adds(new, node), _constants(new, node), image, weight, int(x.zero.item()), {**node.attrs})
+    add, constant, zero = _adds(new, node), _constants(new, node), int(x.zero.item())
+    total = byte_convolution(add, constant, image, weight, zero, {**node.attrs}, few)
     return _scaled(new, node, total, (factor * x.scale.item()).reshape(1, -1, 1, 1), *node.inputs[2:])
+
+
+def _few_bits(ways: _Ways, new: Rewrite, x: Quantized, weight: Weight) -> FewBits | None:
+    """The product as one of few bits, if it is and the target counts bits."""
+    if not ways.of_bits or weight.moved.any():
+        return None
+    return FewBits.of(greatest_integer(new, x.integers), weight.integers)
 
 
 def _by_channel(new: Rewrite, node: Node, x: Quantized, weight: Weight, factor: np.ndarray) -> Sequence[str] | None:
@@ -201,7 +230,7 @@ def _constants(new: Rewrite, node: Node) -> Callable[[np.ndarray], str]:
     return lambda value: new.constant(value, new.fresh(f"{node.outputs[0]}.integers"))
 
 
-def _product(new: Rewrite, node: Node) -> Sequence[str] | None:
+def _product(ways: _Ways, new: Rewrite, node: Node) -> Sequence[str] | None:
     """Integer matrix product, by a constant matrix, or of two tensors of one scale each."""
     a, b = (dequantized(new, name) for name in node.inputs)
     if a is None or b is None or not a.single or node.attrs.get("transpose_a", False):
@@ -214,14 +243,20 @@ def _product(new: Rewrite, node: Node) -> Sequence[str] | None:
     add, constant = _adds(new, node), _constants(new, node)
     if len(right) == 2 and (found := _weight(new, b, 1, swap)) is not None:
         weight, factor = found
-        total = add("matmul", a.integers, constant(weight.integers))
+        few = _few_bits(ways, new, a, weight)
+        if few is not None:
+            total = add("low_bit_matmul", a.integers, constant(few.codes), **few.attributes)
+        elif ways.of_bytes:
+            total = add("matmul", a.integers, constant(weight.integers))
+        else:
+            return None
         if weight.moved.any():
             total = add("add", total, add("mul", _row_sums(new, a.integers), constant(weight.moved.astype(np.int32))))
         if zero:
             sums = weight.integers.astype(np.int64).sum(0) + weight.moved * depth
             total = add("add", total, constant((-zero * sums).astype(np.int32)))
         return _scaled(new, node, total, factor * a.scale.item())
-    if swap or not b.single or len(left) != len(right) or left[:-2] != right[:-2]:
+    if not ways.of_bytes or swap or not b.single or len(left) != len(right) or left[:-2] != right[:-2]:
         return None
     other = int(b.zero.item())
     total = add("matmul", a.integers, b.integers)

@@ -14,7 +14,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from burnish.graph.dequantized import INTEGERS, Quantized, attributes_of, computed_by, constant_operand, dequantized
+from burnish.graph.bit_products import PRODUCTS
+from burnish.graph.dequantized import (
+    INTEGERS,
+    VIEWS,
+    Quantized,
+    attributes_of,
+    behind_guard,
+    computed_by,
+    constant_operand,
+    dequantized,
+)
 from burnish.graph.graph import Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.sizes import dims_of
@@ -22,7 +32,6 @@ from burnish.loops.sizes import dims_of
 MOST_PRODUCT = 255 * 128  # magnitude of a product of bytes
 MOST_ADDENDS = 1 << 22  # bytes whose sum int32 holds, less a zero point
 GREATEST = float(np.finfo(np.float32).max)
-VIEWS = ("reshape", "transpose", "slice", "expand")
 RISING = ("max_pool2d", "relu", "clip")  # which are the same of numbers and of what stands for them, in their order
 
 
@@ -32,7 +41,7 @@ RISING = ("max_pool2d", "relu", "clip")  # which are the same of numbers and of 
 def products_of(new: Rewrite, node: Node) -> int:
     """How many products a sum has, of a convolution or a product of matrices."""
     shape = new.types[node.inputs[1]].shape
-    if node.op == "conv2d":
+    if "conv2d" in node.op:
         return math.prod(shape[1:])
     return int(shape[-1 if node.attrs.get("transpose_b") else -2])
 
@@ -69,7 +78,7 @@ def with_integer_bias(new: Rewrite, node: Node) -> Sequence[str] | None:
     product = new.producer(cast.inputs[0]) if cast is not None else None
     while product is not None and product.op == "add":
         product = new.producer(product.inputs[0])
-    if cast is None or product is None or product.op not in ("conv2d", "matmul"):
+    if cast is None or product is None or product.op not in ("conv2d", "matmul", *PRODUCTS):
         return None
     if math.prod(small) > sum(shape) or new.source.types[node.outputs[0]].shape != shape:
         return None
@@ -148,7 +157,7 @@ def rounded_sum(new: Rewrite, node: Node) -> Sequence[str] | None:
     """A sum of two, rounded, plus a zero point, as bytes: the zero point goes into the sum's number."""
     total = new.producer(node.inputs[0])
     operands = constant_operand(new, total) if total is not None and total.op == "add" else None
-    whole = _behind_guard(new, new.producer(operands[0])) if operands is not None else None
+    whole = behind_guard(new, new.producer(operands[0])) if operands is not None else None
     outer = computed_by(new, whole.inputs[0], "add", "float32") if whole is not None and whole.op == "round" else None
     inner = computed_by(new, outer.inputs[1], "add", "float32") if outer is not None else None
     number = new.value(inner.inputs[1]) if inner is not None else None
@@ -216,7 +225,7 @@ def same_integers(new: Rewrite, node: Node) -> Sequence[str] | None:
         if operands[1].size != 1:
             return None
         before, zero = new.producer(operands[0]), int(operands[1].item())
-    before = _behind_guard(new, before)
+    before = behind_guard(new, before)
     if (
         before is None
         or before.op != "round"
@@ -229,16 +238,6 @@ def same_integers(new: Rewrite, node: Node) -> Sequence[str] | None:
     own = Quantized("", np.array(zero), scale.astype(np.float64))
     moved = _moved(new, quotient.inputs[0], own, str(to))
     return None if moved is None else [moved]
-
-
-def _behind_guard(new: Rewrite, node: Node | None) -> Node | None:
-    """Guarded operand: the node that makes ``x`` in ``x if x > least else least``, which is for NaN; another node
-    itself.
-    """
-    test = new.producer(node.inputs[0]) if node is not None and node.op == "where" else None
-    if node is None or test is None or test.op != "greater" or test.inputs != node.inputs[1:]:
-        return node
-    return new.producer(node.inputs[1])
 
 
 def _moved(new: Rewrite, name: str, own: Quantized, dtype: str) -> str | None:
