@@ -109,9 +109,7 @@ def test_what_is_compiled_has_no_passes_to_show(model: Path, tmp_path: Path) -> 
     assert done.exit_code != 0 and "is compiled already; allowed: an ONNX file" in str(done.exception)
 
 
-def test_a_compiled_model_writes_its_own_page(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_model_writes_its_own_page(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = bn.compile(model)
     made.save("m.bn")
