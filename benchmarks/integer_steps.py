@@ -20,11 +20,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import burnish as bn
 from benchmarks import models
 from benchmarks.integers import BATCHES, NAMES, by_onnxruntime
+from burnish.frontend.onnx.model import from_onnx
+from burnish.graph.evaluate import evaluate
 from burnish.measure import peers
 
 KINDS = ("qdq", "qoperator", "burnish")
@@ -104,26 +106,6 @@ def _types(model: onnx.ModelProto) -> dict[str, int]:
     return found
 
 
-def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model in QDQ whose numbers between bytes are float64."""
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    for tensor in made.graph.initializer:
-        if tensor.data_type == TensorProto.FLOAT:
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
-    for value in (*made.graph.input, *made.graph.output):
-        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
-            value.type.tensor_type.elem_type = TensorProto.DOUBLE
-    del made.graph.value_info[:]
-    for node in made.graph.node:
-        for attribute in node.attribute:
-            if attribute.name == "to" and attribute.i == TensorProto.FLOAT:
-                attribute.i = TensorProto.DOUBLE
-            if attribute.t.data_type == TensorProto.FLOAT:
-                attribute.t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(attribute.t).astype(np.float64)))
-    return made
-
-
 def answers(model: onnx.ModelProto, feeds: Arrays, peer: bool) -> Arrays:
     """Outputs by name, of onnxruntime or of Burnish."""
     names = [value.name for value in model.graph.output]
@@ -160,8 +142,8 @@ def compared(model: onnx.ModelProto, feeds: Arrays) -> dict[str, Any]:
     own = answers(layers, given, True)
     found = {"whole": whole, "alone": by_operator(names, answers(layers, given, False), own)}
     if not any(op.startswith("Q") and op != "QuantizeLinear" for op in names.values()):
-        wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in given.items()}
-        found["definition"] = by_operator(names, own, answers(in_float64(layers), wide, False))
+        exact = evaluate(from_onnx(layers), given, "float64")
+        found["definition"] = by_operator(names, own, {name: exact[name] for name in names})
     return found
 
 
