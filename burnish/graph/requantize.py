@@ -211,10 +211,22 @@ def _scaled_sums(new: Rewrite, name: str) -> tuple[str, np.ndarray, np.ndarray |
     operands = constant_operand(new, node) if node is not None and node.op == "mul" and new.used_once(name) else None
     if operands is None or new.types[operands[0]].shape != new.types[name].shape:
         return None
-    cast = computed_by(new, operands[0], "cast", "float32")
-    whole = cast is not None and new.types[cast.inputs[0]].dtype == "int32"
-    whole = whole or computed_by(new, operands[0], "conv2d", "float32") is not None
-    return (operands[0], operands[1].astype(np.float64), shift) if whole else None
+    if not _are_sums(new, operands[0]):
+        return None
+    return operands[0], operands[1].astype(np.float64), shift
+
+
+def _are_sums(new: Rewrite, name: str) -> bool:
+    """Whether a float32 tensor is sums of integers: cast, or of a convolution of one channel a group, plus integers."""
+    total = computed_by(new, name, "add", "float32")
+    if total is not None and (operands := constant_operand(new, total)) is not None:
+        name = operands[0]
+    cast = computed_by(new, name, "cast", "float32")
+    if cast is not None:
+        return new.types[cast.inputs[0]].dtype == "int32"
+    product = computed_by(new, name, "conv2d", "float32")
+    weight = new.value(product.inputs[1]) if product is not None else None
+    return weight is not None and bool(np.array_equal(weight, np.rint(weight)))
 
 
 def same_integers(new: Rewrite, node: Node) -> Sequence[str] | None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import burnish as bn
 from burnish.errors import ArtifactError
+from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
 from burnish.runtime import container
 from burnish.runtime.host import host_machine
@@ -23,9 +25,9 @@ FILES = sorted(FOLDER.glob("*.bn"))
 WEIGHT = ((np.arange(12).reshape(4, 3) - 5) / 8).astype(np.float32)
 
 
-def network(rows: object) -> bn.Graph:
-    x = bn.sym.variable("x")
-    return bn.sym.graph(bn.sym.relu(bn.sym.matmul(x, bn.sym.constant(WEIGHT, "w"))), {"x": (rows, 4)})
+def network(rows: Any) -> Graph:
+    b = GraphBuilder()
+    return b.build(b.add("relu", b.add("matmul", b.input("x", (rows, 4)), b.constant(WEIGHT, "w")), name="y"))
 
 
 def write(folder: Path) -> None:
