@@ -185,7 +185,7 @@ def _mean(new: Rewrite, node: Node, name: str, scale: float) -> str | None:
     if mean is None or x is None or not x.single or not new.used_once(name):
         return None
     shape, axes = new.types[x.integers].shape, mean.attrs.get("axes")
-    over = [shape[axis] for axis in axes] if isinstance(axes, tuple) else []
+    over = [shape[axis] for axis in axes if isinstance(axis, int)] if isinstance(axes, tuple) else []
     if not over or dims_of(tuple(over)) or math.prod(over) >= MOST_ADDENDS:
         return None
     count, zero = math.prod(over), int(x.zero.item())

@@ -84,7 +84,7 @@ def _described(name: str, model: CompiledModel, inputs: Mapping[str, Any]) -> di
     for _ in range(CALLS):
         model(**inputs)
     call = 1e6 * (time.perf_counter() - began) / CALLS
-    kernels = [
+    kernels: list[dict[str, Any]] = [
         {
             "kernel": row.kernel, "node": row.node, "group": row.node, "template": "", "microseconds": row.microseconds,
             "resource": None, "bound": None, "reached": None, "choice": {}, "layouts": {}, "flops": None,

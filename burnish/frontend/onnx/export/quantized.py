@@ -121,7 +121,10 @@ class _Insertion:
     def _limited(self, x: str, quantizer: AffineQuantizer) -> str:
         """The tensor within what the quantizer's integers stand for."""
         ends = [(n - int(quantizer.zero)) * quantizer.scale for n in (0, (1 << quantizer.bits) - 1)]
-        names = [self._constant(f"{x}.{end}", np.float32(v)) for end, v in zip(("least", "most"), ends, strict=True)]
+        names = [
+            self._constant(f"{x}.{end}", np.asarray(v, np.float32))
+            for end, v in zip(("least", "most"), ends, strict=True)
+        ]
         return self._emit("Clip", f"{x}.limited", x, *names)
 
     def _weight(self, name: str, result: str, weight: QuantizedWeight) -> str:
