@@ -75,7 +75,7 @@ class FewBits:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Of the operator."""
+        """Attributes of the operator."""
         return {"bits": self.bits, "weight_bits": self.weight_bits, "bipolar": self.bipolar}
 
 

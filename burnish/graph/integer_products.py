@@ -48,7 +48,7 @@ EXACT = 1 << 24  # integers below are all float32 numbers
 
 @dataclass(frozen=True)
 class _Ways:
-    """What a target does fast: products of bytes, counts of few bits."""
+    """Products that a target computes fast: of bytes, of few bits."""
 
     of_bytes: bool
     of_bits: bool

@@ -47,7 +47,7 @@ def products_of(new: Rewrite, node: Node) -> int:
 
 
 def in_steps(bias: np.ndarray, scale: np.ndarray, terms: int) -> np.ndarray | None:
-    """A bias as whole numbers of float32 scales, which int32 holds beside sums of so many products; None of another."""
+    """Bias as whole numbers of float32 scales, which int32 holds beside so many products; None where it is none."""
     whole = np.rint(bias.astype(np.float64) / scale)
     if (
         np.any(whole.astype(np.float32) * scale != bias)
@@ -131,23 +131,30 @@ def _sum_of_two(new: Rewrite, node: Node, name: str, scale: float) -> str | None
     parts = [dequantized(new, each) for each in total.inputs] if total is not None else []
     if len(parts) != 2 or not new.used_once(name):
         return None
-    shape, quotient, moved = new.types[name].shape, np.float32(scale), np.float32(0)
-    terms: list[tuple[str, np.float32]] = []
+    shape, quotient = new.types[name].shape, np.float32(scale)
+    moved = alone = np.float32(0)
+    terms: list[str] = []
     for part in parts:
         if part is None or not part.single:
             return None
         if new.types[part.integers].shape != shape and new.value(part.integers) is None:
             return None
-        factor = np.float32(part.scale.item()) / quotient
-        number = new.add("cast", part.integers, to="int32", node=node.name)
-        terms.append((new.add("cast", number, to="float32", node=node.name), factor))
+        factor, known = np.float32(part.scale.item()) / quotient, new.value(part.integers)
         moved += factor * np.float32(part.zero.item())
-    return _added(new, node, [new.add("mul", number, new.constant(f), node=node.name) for number, f in terms], -moved)
+        if known is not None and known.size == 1:
+            alone += factor * np.float32(known.item())
+            continue
+        number = new.add("cast", part.integers, to="int32", node=node.name)
+        number = new.add("cast", number, to="float32", node=node.name)
+        terms.append(new.add("mul", number, new.constant(factor), node=node.name))
+    return _added(new, node, terms, -moved, alone) if terms else None
 
 
-def _added(new: Rewrite, node: Node, terms: Sequence[str], number: np.float32) -> str:
-    """The sum of two terms and a number, to which the second term is added first."""
+def _added(new: Rewrite, node: Node, terms: Sequence[str], number: np.float32, alone: np.float32) -> str:
+    """The sum of one or two terms and two numbers, to which the second term is added first."""
     value = new.constant(np.float32(number))
+    if alone:
+        value = new.add("add", value, new.constant(np.float32(alone)), node=node.name)
     for term in reversed(terms):
         value = new.add("add", term, value, node=node.name)
     return value
@@ -158,15 +165,17 @@ def rounded_sum(new: Rewrite, node: Node) -> Sequence[str] | None:
     total = new.producer(node.inputs[0])
     operands = constant_operand(new, total) if total is not None and total.op == "add" else None
     whole = behind_guard(new, new.producer(operands[0])) if operands is not None else None
-    outer = computed_by(new, whole.inputs[0], "add", "float32") if whole is not None and whole.op == "round" else None
-    inner = computed_by(new, outer.inputs[1], "add", "float32") if outer is not None else None
-    number = new.value(inner.inputs[1]) if inner is not None else None
-    if operands is None or outer is None or inner is None or number is None or number.size * operands[1].size != 1:
+    if operands is None or whole is None or whole.op != "round" or operands[1].size != 1:
         return None
-    terms = (outer.inputs[0], inner.inputs[0])
-    if not all(_is_scaled_byte(new, term) for term in terms):
+    name, terms = whole.inputs[0], list[str]()
+    while (part := computed_by(new, name, "add", "float32")) is not None and _is_scaled_byte(new, part.inputs[0]):
+        terms.append(part.inputs[0])
+        name = part.inputs[1]
+    numbers = [new.value(each) for each in (part.inputs if part is not None else (name,))]
+    if not terms or any(number is None or number.size != 1 for number in numbers):
         return None
-    value = _added(new, node, terms, np.float32(number.item()) + np.float32(operands[1].item()))
+    first, alone = [*(np.float32(number.item()) for number in numbers if number is not None), np.float32(0)][:2]
+    value = _added(new, node, terms, first + np.float32(operands[1].item()), alone)
     return new.replace(node, "cast", new.add("round", value, node=node.name), **node.attrs)
 
 

@@ -169,7 +169,7 @@ def _read_header(path: Path, file: BinaryIO, size: int, key: bytes | None, whole
 
 
 def _of_other_version(path: Path, file: BinaryIO, version: int, length: int) -> ArtifactError:
-    """What to say of a file of a version that is not read, with the release that wrote it where its header tells."""
+    """Error for a file of a version that is not read, with the release that wrote it where its header tells."""
     try:
         writer = json.loads(os.pread(file.fileno(), min(length, MOST_HEADER_BYTES), _START))["writer"]
     except (ValueError, LookupError, TypeError, OSError, RecursionError):
