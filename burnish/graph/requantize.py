@@ -47,7 +47,7 @@ def products_of(new: Rewrite, node: Node) -> int:
 
 
 def in_steps(bias: np.ndarray, scale: np.ndarray, terms: int) -> np.ndarray | None:
-    """Bias as whole numbers of float32 scales, which int32 holds beside so many products; None where it is none."""
+    """Integer bias in units of float32 scales, if int32 holds it and a sum of that many products; otherwise None."""
     whole = np.rint(bias.astype(np.float64) / scale)
     if (
         np.any(whole.astype(np.float32) * scale != bias)
