@@ -33,6 +33,7 @@ from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
 from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
+from burnish.train.precision import MixedPrecision
 from burnish.train.step import Train
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone, weight
 
@@ -195,8 +196,11 @@ def rows(count: int = 64) -> dict[str, np.ndarray]:
     return {"x": drawn.normal(size=(count, 6)).astype(np.float32), "label": drawn.integers(0, 4, count)}
 
 
-@pytest.mark.parametrize("precision", [None, "bfloat16"])
-def test_training_by_a_plan_is_training_alone(precision: str | None) -> None:
+@pytest.mark.parametrize(
+    "precision", [None, "bfloat16", "float16", MixedPrecision("float16", 2.0**40, growth=3)], ids=str
+)
+def test_training_by_a_plan_is_training_alone(precision: str | MixedPrecision | None) -> None:
+    """The last: steps whose scaled gradients overflow are left out on all devices, and the scale is halved on all."""
     model, data, train = NETWORKS["mlp"](), rows(), replace(TRAIN, precision=precision)
     alone = fit(model, data, train, epochs=2, validation_data=data, metrics=["accuracy"])
     found = fit(
@@ -208,6 +212,10 @@ def test_training_by_a_plan_is_training_alone(precision: str | None) -> None:
     for name in ("w1", "w2", "b1"):
         np.testing.assert_allclose(found.states[name], alone.step.state[name], rtol=1e-5, atol=1e-7)
         np.testing.assert_array_equal(found.model.constants[name], found.states[name])
+    scales = [name for name in alone.step.state if "scale" in name]
+    assert len(scales) == (precision not in (None, "bfloat16"))
+    for name in scales:
+        np.testing.assert_array_equal(found.states[name], alone.step.state[name])
     assert all("messages" in memory for memory in found.memory)
 
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+import burnish as bn
 from burnish.errors import ArtifactError
 from burnish.runtime import artifact, container
 from burnish.runtime.executable import DRIVER_SYMBOLS
@@ -160,11 +161,14 @@ def test_truncated_and_extended_files_are_refused(saved, tmp_path) -> None:
 
 def test_other_formats_and_versions_are_refused(saved, tmp_path) -> None:
     data = saved.read_bytes()
+    written = f"written by Burnish {bn.__version__}"
+    allowed = f"allowed by Burnish {bn.__version__}: {container.VERSION}"
     path = tmp_path / "other.bn"
     for content, message in (
         (b"\x80\x04pickle" + bytes(100), r"no Burnish artifact: it starts with b'\\x80\\x04pickle'"),
-        (data[:8] + b"\x63" + data[9:], f"format version 99, allowed: {container.VERSION}; update Burnish"),
-        (data[:8] + b"\x01" + data[9:], f"format version 1, allowed: {container.VERSION}; compile the model again"),
+        (data[:8] + b"\x63" + data[9:], f"format version 99, {written}; {allowed}; update Burnish"),
+        (data[:8] + b"\x01" + data[9:], f"format version 1, {written}; {allowed}; compile the model again"),
+        (data[:8] + b"\x01" + data[9:200], f"format version 1; {allowed}; compile the model again"),
     ):
         path.write_bytes(content)
         with pytest.raises(ArtifactError, match=message):
