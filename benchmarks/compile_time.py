@@ -1,4 +1,4 @@
-"""How compile time grows: models of one kind at three sizes, each twice the one before, compiled in turns.
+"""Growth of compile time: models of one kind at three sizes, each twice the one before, compiled in turns.
 
 `python -m benchmarks.compile_time [KIND …] [--rounds N] [--json FILE]`; fails if doubling a model more than doubles its
 time plus 10 %. Every compilation starts from an empty kernel cache and looks for no substitutions, which have a time

@@ -1,4 +1,4 @@
-"""What the benchmark programs share: options, contenders, one result row, its table and its JSON."""
+"""Harness of the benchmark programs: options, contenders, one result row, its table and its JSON."""
 
 import argparse
 import math

@@ -98,12 +98,12 @@ def planned(ranks: LaunchConfig) -> list[Row]:
 
 
 def predicted_ms(sim: Simulator, choice: np.ndarray, clock: str) -> float:
-    """Of a step; on the clock of threads what the busiest device computes, messages at both ends among it."""
+    """Predicted milliseconds of a step; by the clock of threads, the computation and messages of the busiest device."""
     return (sim.full(choice) if clock == "wall" else int(sim.loads(choice).max())) / 1e6
 
 
 def compared(predicted: np.ndarray, measured: np.ndarray) -> Row:
-    """How far predictions are, and whether they order strategies as measurements do."""
+    """Errors of predictions, and whether they order strategies as measurements do."""
     ratio = predicted / measured
     ranks = [np.argsort(np.argsort(v)) for v in (predicted, measured)]
     return {

@@ -89,7 +89,7 @@ def found_in(sim: Simulator, choice: np.ndarray) -> list[Row]:
 
 
 def kind_of(op: Operation) -> str:
-    """What its nodes do, in the order of the model, each once."""
+    """Kind of an operation: its nodes' operators, in the model's order, without repetition."""
     return " ".join(dict.fromkeys(node.op for node in op.nodes))
 
 
@@ -118,7 +118,7 @@ def strategies(seconds: float) -> list[Row]:
 
 
 def links(seconds: float) -> list[Row]:
-    """Of the operations in two parts, how many are on two devices that share a switch of the K80 node."""
+    """Placement of operations in two parts: their number, and that of those on two devices of one switch (K80)."""
     sim = simulated(model_of("inception_v3", 4), "k80:1x4", "after")
     found = search(sim, starts_of(sim), cpu(seconds))
     pairs = [set(one["devices"]) for one in found_in(sim, found.choice) if len(set(one["devices"])) == 2]

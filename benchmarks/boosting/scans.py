@@ -1,4 +1,4 @@
-"""What the sparsity-aware, fetching and blocked scans are measured against: Figs. 2.5, 2.7 and 2.9."""
+"""Baselines of the sparsity-aware, fetching and blocked scans: Figs. 2.5, 2.7 and 2.9."""
 
 import numpy as np
 from numpy.typing import NDArray

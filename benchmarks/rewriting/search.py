@@ -39,7 +39,7 @@ def run(seconds: float = SECONDS) -> list[dict[str, Any]]:
 
 
 def row(name: str, machine: str, operators: int, found: Rewritten, cpu_seconds: float) -> dict[str, Any]:
-    """What is told of a search. Times in microseconds, but for those called seconds."""
+    """Report of a search. Times in microseconds, but for those called seconds."""
     return {
         "network": name,
         "machine": machine,
