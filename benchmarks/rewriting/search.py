@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from benchmarks.rewriting.costs import CPU_LIKE, GPU_LIKE
 from benchmarks.rewriting.networks import NETWORKS, nasnet
 from burnish.driver.rewritten import shipped_rules
 from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
-from burnish.rewrite.search.cost import CPU_LIKE, GPU_LIKE
 from burnish.search.budget import Budget
 
 SECONDS = 5.0  # of search for each network
