@@ -74,6 +74,16 @@ def check_names(parser: argparse.ArgumentParser, names: Iterable[str], allowed: 
         parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(known)}")
 
 
+def run_parts(
+    parser: argparse.ArgumentParser, names: Iterable[str], parts: Mapping[str, Callable[[], object]], file: Path | None
+) -> None:
+    """Runs the parts named on the command line, in their order, and writes their rows, if to a ``file``, as JSON."""
+    check_names(parser, names, parts)
+    found = {name: parts[name]() for name in names}
+    if file is not None:
+        file.write_text(stored(found, indent=1), encoding="utf-8")
+
+
 def burnish_run(model: Path | bytes, threads: int, target: str, exact: bool = False) -> peers.Run:
     """A model compiled by Burnish, with the interface of the peers."""
     source = model if isinstance(model, Path) else onnx.load_from_string(model)

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import check_names
 from benchmarks.parallel_networks import NETWORKS
 from benchmarks.parallel_quality import cpu, show, simulated, starts_of
 from benchmarks.provenance import stored
@@ -138,8 +139,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of CPU, of each search")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    if unknown := set(given.parts) - set(PARTS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(PARTS)}")
+    check_names(parser, given.parts, PARTS)
     found = {part: PARTS[part](given.seconds) for part in given.parts}
     if given.json is not None:
         given.json.write_text(stored({"seconds": given.seconds, **found}, indent=1), encoding="utf-8")
