@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from burnish.base.optional import needed_for
 from burnish.errors import ArtifactError
-from burnish.runtime import variants
+from burnish.runtime import loading
 from burnish.runtime.artifact import NotExecutableError
 from burnish.runtime.callable import CompiledModel
-from burnish.runtime.module import Module
 
 if TYPE_CHECKING:
     from burnish.comm.protocol import Comm
@@ -51,8 +50,9 @@ def load(
     array([0., 0., 2.], dtype=float32)
     """
     try:
-        executable = variants.read(path, sha256, key, variant, device is not None)
-        return Module(executable, threads, externs=externs, comm=comm, device=device)
+        return loading.load(
+            path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device, variant=variant
+        )
     except NotExecutableError as found:
         # The compiler, which takes a second to import, and LLVM are for such files alone.
         with needed_for("files of models that are compiled at their calls"):
