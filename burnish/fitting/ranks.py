@@ -31,6 +31,7 @@ from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.ranks import Settings, rank_programs
+from burnish.runtime import artifact
 from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 from burnish.train.evaluation import METRICS, evaluation_graph
@@ -104,7 +105,7 @@ def train_ranks(
         tasks = []
         for rank, executable in enumerate(made):
             path = f"{folder}/rank{rank}.bn"
-            modules.artifact.save(executable, path)
+            artifact.save(executable, path)
             own = machine.machine.device
             tasks.append(RankTask(path, _plain(data), rows, launch.threads, facts, evaluation, beside, own))
         results = launched(train_rank, [(task,) for task in tasks])
@@ -216,7 +217,7 @@ def faster_plan(
             made = rank_programs(graph, guarded, chosen, ranks, machine, settings).executables()
             for rank, executable in enumerate(made):
                 paths[rank].append(f"{folder}/{number}-{rank}.bn")
-                modules.artifact.save(executable, paths[rank][-1])
+                artifact.save(executable, paths[rank][-1])
         orders = [(own, _plain(data), launch.threads, launch.steps, launch.clock) for own in paths]
         found = launcher(launch.worker_kind, launch.timeout)(time_rank, orders)
     times = dict(zip(plans, found[0], strict=True))

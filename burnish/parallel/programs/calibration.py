@@ -32,6 +32,7 @@ from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs.calibrate import Line, MeasuredCosts, TimedPart, Times, calibrated, fit
 from burnish.parallel.programs.parts import part_program, parts_of
 from burnish.pipeline.kernel import code_version
+from burnish.runtime import artifact
 from burnish.runtime.buffers import aligned_array, numpy_dtype
 from burnish.runtime.loading import load
 from burnish.train.step import Train
@@ -124,7 +125,7 @@ def _saved(graph: Graph, number: int, ranks: LaunchConfig, folder: Path) -> str:
         compile_kernels(graph, find_target(ranks.target, threads=ranks.threads), ranks.exact, ranks.cache_dir)
     )
     path = f"{folder}/{number}.bn"
-    modules.artifact.save(made, path)
+    artifact.save(made, path)
     return path
 
 
