@@ -1,4 +1,4 @@
-"""What measurements of other kernels are worth: `transfer`, and `default`.
+"""Transfer learning, an ablation: the value of measurements of other kernels, `transfer`, and `default`.
 
 `transfer`: a search that knows tried candidates of C1 to C6 before its first trial (f = f_global + f_local, thesis-chen
 eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, and on the product of two 1024 x 1024
@@ -84,17 +84,17 @@ class Result:
 
     @property
     def fewer(self) -> float:
-        """How many times fewer trials it needs, by the medians."""
+        """Ratio of the medians of trials needed, without transfer over with it."""
         return float(np.median(self.without) / np.median(self.needed))
 
     def equal(self, trials: int) -> int:
-        """By the medians, the trials it needs for what the one without has after so many."""
+        """Median number of trials with transfer that reach the result of the search without."""
         curve = np.array(self.transferred)
         return int(first_below(curve, self.alone[trials - 1], np.arange(1.0, len(curve) + 1)))
 
 
 def sources(evaluator: Evaluator, trials: int) -> list[Known]:
-    """What a search of so many trials tries on each source."""
+    """Candidates that a search of `trials` trials measures on each source."""
     found = []
     for name in track(SOURCES, "sources", transient=True):
         oracle = Oracle(kernel(name), evaluator)
@@ -144,7 +144,7 @@ def transfer(target: str, known: Sequence[Known], evaluator: Evaluator, trials: 
 def result(
     target: str, representation: str, alone: Sequence[NDArray], transferred: Sequence[NDArray], best: float
 ) -> Result:
-    """What pairs of searches of equal seeds come to. One that never gets there needs one trial more than it made."""
+    """Result of pairs of searches of equal seeds. One that never gets there needs one trial more than it made."""
     pairs = list(zip(alone, transferred, strict=True))
     needed, without = (
         [int(first_below(own[place], own[0][-1], np.arange(1.0, len(own[place]) + 1))) for own in pairs]
@@ -156,7 +156,7 @@ def result(
 
 @dataclass(frozen=True)
 class Choice:
-    """What a model prefers to a template's default, by how much, and the times of that over the default's, in turns."""
+    """Choice of a cost model against a template's default: the predicted gain, and times over the default's."""
 
     layer: str
     default: str
@@ -184,7 +184,7 @@ def steps(space: TuningSpace) -> Points:
 
 
 def unmeasured(path: Path) -> list[Choice]:
-    """What a model of the other kernels chooses for every layer, where that is not the default."""
+    """Choices by a model of the other kernels for every layer, where they are not the defaults."""
     every, found = operators(), []
     records = [r for r in RecordFile(path).all() if r.target == machine(host())]
     with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:

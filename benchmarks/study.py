@@ -135,7 +135,7 @@ def search(
     seconds: float = inf,
     timer: Callable[[], float] = time.perf_counter,
 ) -> Search:
-    """So many trials of one strategy, no batch of which begins after so many seconds of its clock.
+    """Search by one strategy: at most `trials` trials, no batch of which begins after `seconds` of its clock.
 
     `judge` says what the best ones cost, if another should than says what candidates cost. `timer` times proposing.
     """
@@ -192,7 +192,7 @@ def middle(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def first_below(curve: NDArray[np.float64], bar: float, axis: NDArray[np.float64]) -> float:
-    """Where on the axis a falling curve comes to the bar."""
+    """First position on the axis at which a falling curve reaches the bar."""
     there = np.flatnonzero(curve <= bar)
     return float(axis[there[0]]) if len(there) else float(axis[-1]) * (1 + 1 / len(axis))
 
@@ -219,7 +219,7 @@ def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int
 
 
 def row(section: str, layer: str, name: str, own: Sequence[Search], reference: Sequence[Search], least: float) -> Row:
-    """What one variant's searches come to, beside those of the reference with equal seeds."""
+    """Results of one variant's searches against those of the reference with equal seeds."""
     end = min(len(s.best) for s in own)
     steps = [*(n for n in (16, 32, 64, 128, 256, 512, 1024) if n < end), end]
     after = {n: middle([float(s.best[n - 1]) / least for s in own]) for n in steps}

@@ -4,7 +4,7 @@
 lowered to launches; code is made of it only where ``assembled`` asks for its registers.
 
 `python -m tools.launches [--layers N] [--target cuda:sm_90a] [--assembled]` prints steps of training, `--networks
-[--dtype float16] [--batch N]` networks, and `--inductor` what torch.compile makes of them; all need torch.
+[--dtype float16] [--batch N]` networks, and `--inductor` the kernels of torch.compile; all need torch.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class LaunchTotals:
 
 
 def counted(found: dict[str, KernelWork], assembled: bool = False) -> Callable[..., kernels.CompiledKernel]:
-    """What makes a kernel of a task without its code, and notes in ``found`` what it does, by its symbol; the code of
-    those that are to be ``assembled`` is made as well.
+    """Kernel compiler that counts instead: notes the work of each task's kernel in ``found``, by its symbol, and
+    generates code only of those to be ``assembled``.
     """
 
     def make(task: KernelTask, target: Target, store: ObjectCache | None, recipe: Any = None) -> kernels.CompiledKernel:
@@ -102,7 +102,7 @@ def totals(made: Compilation, found: dict[str, KernelWork]) -> LaunchTotals:
 
 
 def _with_resources(work: KernelWork, program: LoopProgram, target: Target) -> KernelWork:
-    """What ptxas says of a kernel, where it is installed."""
+    """Resources of a kernel as reported by ptxas, where it is installed."""
     for launch in compile_grid(program, target).launches:
         used = launch.resources
         if used is not None:
@@ -153,9 +153,9 @@ def built(name: str, dtype: str, batch: int) -> tuple[Any, Any]:
 
 
 def inductor_kernels(name: str, dtype: str, batch: int) -> int:
-    """Kernels that torch.compile makes of a network in inference: what its scheduler has fused, and calls of libraries,
-    without what it computes of weights alone, since freezing does that once. Counted for a CPU, since it needs a GPU to
-    schedule for one; which nodes fuse is decided by the same rules.
+    """Number of kernels of torch.compile for a network in inference: what its scheduler has fused, and calls of
+    libraries, without what it computes of weights alone, since freezing does that once. Counted for a CPU, since it
+    needs a GPU to schedule for one; which nodes fuse is decided by the same rules.
     """
     import torch
     from torch._inductor.graph import GraphLowering
@@ -181,7 +181,7 @@ def inductor_kernels(name: str, dtype: str, batch: int) -> int:
         with torch.no_grad():
             torch.compile(module)(x)
     except torch._dynamo.exc.BackendCompilerFailed:
-        pass  # all is counted: there is no need of code
+        pass  # raised by `counting`: the kernels are counted before code is generated
     finally:
         GraphLowering._update_scheduler = schedule
     return sum(found)
@@ -200,7 +200,7 @@ def network(name: str, dtype: str, batch: int, machine: str, assembled: bool) ->
 
 
 def trained(name: str, layers: int) -> tuple[Any, Any]:
-    """Network in training and a batch for it: a GPT of 768 and a BERT of 768 with so many layers, 16 times 512 and 64
+    """Network in training and a batch for it: a GPT of 768 and a BERT of 768 of ``layers`` layers, 16 times 512 and 64
     times 128 tokens; ResNet-18, 64 images.
     """
     import torch

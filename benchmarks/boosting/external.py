@@ -116,7 +116,7 @@ def train(
 
 
 def sizes(store: ColumnStore) -> dict[str, float]:
-    """How much smaller the columns became: all in all, and of that the compressor's part."""
+    """Compression ratios of the columns: in all, and the compressor's part of it."""
     columns = store.pieces[:, : store.pieces.shape[1] - len(store.header["row_arrays"])]
     stored, raw = int(columns["stored"].sum()), int(columns["raw"].sum())
     share = float(columns["compressed"].mean())
@@ -143,7 +143,7 @@ class PacedStore(ColumnStore):
         self._lock, self._free = threading.Lock(), [0.0] * len(self.folders)
 
     def read(self, block: int, piece: int, into: NDArray[np.uint8], scratch: bytearray) -> None:
-        """As a store's, later."""
+        """Reads a column as a store does, and waits for the disk's turn."""
         folder = block % len(self.folders)
         with self._lock:
             until = max(self._free[folder], time.monotonic()) + int(self.pieces[block, piece]["stored"]) / PACE

@@ -1,4 +1,4 @@
-"""What the sparsity-aware and fetching scans are measured against: Figs. 2.5 and 2.7."""
+"""Baselines of the sparsity-aware and fetching scans: Figs. 2.5 and 2.7."""
 
 import numpy as np
 from numpy.typing import NDArray

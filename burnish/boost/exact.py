@@ -206,8 +206,9 @@ class ExactGrower:
         best = np.stack([scan.no_splits(slots + 1)] * threads)
         own = None if counts is None else np.stack([counts] * threads)
         self._workers.each(
-            scan.scan_groups, len(groups), np.concatenate(groups), np.cumsum([0, *map(len, groups)]), block,
-            self._columns.kinds, self._records.words, state, scratch, rule, bounds, self._monotone, allowed, best, own,
+            scan.scan_groups, len(groups), (np.concatenate(groups), np.cumsum([0, *map(len, groups)])), block,
+            self._columns.kinds, self._records.words, state, scratch, rule, (bounds, self._monotone, allowed), best,
+            own,
         )  # fmt: skip
         return list(best[:, :-1])
 

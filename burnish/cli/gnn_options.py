@@ -20,7 +20,7 @@ class SampleOptions:
 
 @dataclass(frozen=True)
 class MemoryOptions:
-    """How much memory training may take.
+    """Options of the memory that training may take.
 
     ``memory_budget``: the most that a process may take, all counted, as in 700MB; the rest moves to a file and back.
     """

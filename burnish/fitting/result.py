@@ -20,7 +20,7 @@ from burnish.fitting.data import bound
 from burnish.fitting.picture import page
 from burnish.fitting.report import TrainingReport
 from burnish.frontend.torch.dtypes import to_torch
-from burnish.frontend.torch.export import CallSignature
+from burnish.frontend.torch.signature import CallSignature
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import hinted
 from burnish.parallel.programs.parallel_plan import Plan

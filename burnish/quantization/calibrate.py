@@ -23,7 +23,7 @@ BYTES = {"uint8": (0, 255), "int8": (-127, 127)}  # what a quantizer uses of a d
 
 @dataclass
 class Observed:
-    """What a tensor was: its least and largest value, its mean square, and counts of values in bins of that range."""
+    """Statistics of a tensor: least and largest value, mean square, and counts of values in bins of that range."""
 
     low: float = np.inf
     high: float = -np.inf
@@ -71,7 +71,7 @@ class Observed:
 
 
 def _percentile(bins: np.ndarray, edges: np.ndarray, percentile: float) -> tuple[float, float]:
-    """The range that leaves out so many of a hundred values, half at either end."""
+    """Range that leaves out a percentage of the values, half of them at either end."""
     share = np.cumsum(bins) / bins.sum()
     outside = (100.0 - percentile) / 200.0
     first = int(np.searchsorted(share, outside, "right"))

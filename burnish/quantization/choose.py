@@ -23,7 +23,7 @@ MODEL_SECONDS = 10.0  # and of the whole model
 
 @dataclass(frozen=True)
 class Timing:
-    """How modules are made to be timed."""
+    """Construction of the modules to be timed."""
 
     threads: int | None
     cache_dir: Any

@@ -52,13 +52,13 @@ from burnish.runtime.steps import TensorSpec
 METHODS = ("minmax", "percentile", "entropy")
 BLOCKS = (16, 32, 64, 128, 256)
 FEW, FEW_WEIGHTS = (1, 2), (1, 2, 3, 4)  # bits of activations and of weights in products of few bits
-HELD_OUT = 4  # of so many batches one is for the error
+HELD_OUT = 4  # one batch of this number is for the error
 
 
 @typed
 @dataclass(frozen=True)
 class Quantization:
-    """How to quantize a model.
+    """Options of quantizing a model.
 
     ``method``: how the range of an activation follows from what calibration saw, minmax, percentile or entropy.
     ``percentile``: of an activation's values that the range of this method covers. ``weights``: bits of weights, 8,

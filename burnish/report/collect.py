@@ -30,7 +30,7 @@ def collected(
     name: str, make: Callable[[], Module], inputs: Callable[[Module], Mapping[str, np.ndarray]],
     errors: Callable[[], Sequence[Mapping[str, Any]]] | None = None, records: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The data of a page: of the model that ``make`` compiles, timed on its ``inputs``; ``errors``: of kernels beside
+    """The data of a page: of the model that ``make`` compiles, timed on its ``inputs``; ``errors``: of kernels against
     the reference; ``records``: a file of the measurements by which kernels were tuned.
     """
     with tempfile.TemporaryDirectory(prefix="burnish-report-") as made:

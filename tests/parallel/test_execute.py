@@ -28,9 +28,10 @@ from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import TensorSplits, splits_of
 from burnish.parallel.programs.program import programs
 from burnish.parallel.programs.ranks import compile_ranks, kept_bytes, rank_memory
-from burnish.runtime import module as modules
+from burnish.runtime import artifact
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
+from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
 from burnish.train.precision import MixedPrecision
@@ -163,11 +164,11 @@ def test_receipts_are_posted_first_and_waited_for_where_they_are_read() -> None:
 def test_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
     step, made = compiled("mlp", 2, seed=11)
     for rank, executable in enumerate(made):
-        modules.artifact.save(executable, tmp_path / f"{rank}.bn")
+        artifact.save(executable, tmp_path / f"{rank}.bn")
     batch = batch_of(step)
 
     def run(comm: Comm) -> dict[str, np.ndarray]:
-        loaded = RankStep(modules.load(tmp_path / f"{comm.rank}.bn", 1, comm=comm), comm)
+        loaded = RankStep(load(tmp_path / f"{comm.rank}.bn", 1, comm=comm), comm)
         loaded(*[batch[spec.name] for spec in loaded.inputs])
         with pytest.raises(InputError, match="the model has 2"):
             loaded(batch["x"])

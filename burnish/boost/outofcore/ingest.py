@@ -248,7 +248,7 @@ def padded_cuts(feature: int, cuts: Cuts) -> tuple[NDArray[np.float32], int]:
 
 @njit(cache=True, nogil=True)
 def search(values: NDArray[np.float32], inner: NDArray[np.float32], missing: int, bins: NDArray[Any]) -> None:
-    """How many inner cuts are not above each value, by binary searches that values make in step; NaN: `missing`."""
+    """Number of inner cuts that are not above each value, by binary searches in lockstep; NaN: `missing`."""
     found = np.empty(512, np.int32)
     for low in range(0, len(values), 512):
         part = values[low : low + 512]
