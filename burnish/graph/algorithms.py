@@ -13,9 +13,9 @@ import numpy as np
 from burnish.graph.costs import product_in_parts
 from burnish.graph.estimates import Estimate, estimates, packing_seconds, window_of
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
-from burnish.loops.sizes import hinted
+from burnish.graph.row_images import borders, conversion_seconds, suits_rows
 from burnish.machines.target import Target
-from burnish.ops import OPERATORS, infer
+from burnish.ops import infer
 from burnish.ops.bf16x3 import split_matrix, split_stem_weight, split_weight
 from burnish.ops.convolution import band, band_depth
 from burnish.ops.polyphase import transform_phases
@@ -30,8 +30,6 @@ TRANSFORMS = {
     "split_stem": "split_stem_parts",
     "split_matmul": "split_matrix_parts",
 }
-
-FILLED = 0.75  # of the lanes that columns are computed in: of fewer, whole vectors of channels are faster
 
 Decide = Callable[[Graph, Node, Sequence[Estimate]], Estimate]
 
@@ -144,31 +142,14 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     pads = _ints(node.attrs.get("pads", (0, 0, 0, 0)))
     x, weight, out = (graph.types[name] for name in (*node.inputs, *node.outputs))
     window = window_of(x, weight, out, node.attrs)
-    found = estimates(window, pads, target)
+    images = borders(graph, node)
+    found = [
+        replace(e, seconds=e.seconds + conversion_seconds(graph, node, e.op, images, target))
+        for e in estimates(window, pads, target)
+    ]
     if constant:
         return found
     return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found if e.steady]
-
-
-def suits_rows(graph: Graph, node: Node, lanes: int) -> bool:
-    """Whether a convolution in groups that fill no vectors has only element-wise nodes between graph input and output.
-
-    It is then faster on rows than a conversion to blocks and back, if its columns fill vectors, or half ones, better.
-    """
-    outputs, depth = graph.types[node.inputs[1]].shape[:2]
-    groups = graph.types[node.inputs[0]].shape[1] // depth
-    width, half = hinted(graph.types[node.outputs[0]].shape[3]), max(lanes // 2, 1)
-    small = depth < lanes or outputs // groups % lanes != 0
-    filled = depth == 1 or width >= FILLED * -(-width // half) * half
-    if node.inputs[0] not in graph.inputs or groups == 1 or not small or not filled:
-        return False
-    consumers, value = graph.consumers(), node.outputs[0]
-    while value not in graph.outputs or consumers[value]:
-        readers = consumers[value]
-        if len(readers) != 1 or OPERATORS[readers[0].op].traits.layout_affinity:
-            return False
-        value = readers[0].outputs[0]
-    return True
 
 
 def _band_block(graph: Graph, node: Node, target: Target) -> int:
