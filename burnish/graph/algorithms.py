@@ -149,7 +149,7 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     ]
     if constant:
         return found
-    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found if e.steady]
+    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found]
 
 
 def _band_block(graph: Graph, node: Node, target: Target) -> int:

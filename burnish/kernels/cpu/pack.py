@@ -107,18 +107,15 @@ def _schedule_map(s: Schedule, task: KernelTask, physical: list[tuple[str, int, 
     s.reorder(*outer, *rest, *parts, *squares, lane)
     mark(s, "unroll", *parts, *squares)
     s.vectorize(lane)
-    if outer:
-        _transposed_copy(s, task, single_output(task), outer[-1], lanes)
+    if outer and _has_whole_blocks(task, lanes):  # else the last block would be cut off
+        copy = s.cache_read(task.inputs[0].name, "local", single_output(task))
+        _transposed_copy(s, copy, outer[-1], lanes)
     if outer or rest:
         parallel_over(s, outer or rest[:1])
 
 
-def _transposed_copy(s: Schedule, task: KernelTask, reader: str, at: str, lanes: int) -> None:
+def _transposed_copy(s: Schedule, copy: str, at: str, lanes: int) -> None:
     """A block of a weight [O, C, KH, KW] with vectors of outputs innermost, transposed from runs of its rows."""
-    (source,) = task.inputs
-    if not _has_whole_blocks(task, lanes):
-        return  # the last block would be cut off
-    copy = s.cache_read(source.name, "local", reader)
     s.compute_at(copy, at)
     s.transform_layout(copy, f"ACDB{lanes}a")
     o, c, kh, kw = s.loops(copy)
@@ -155,8 +152,9 @@ def _schedule_transform(
     points = [loop for loop, dim, block in physical if dim in (0, 1) and not block]
     outer = [loop for loop, dim, _ in physical[:-1] if dim not in (0, 1)]
     shared = outer[:1]
-    depth = _depth_of(task)
+    depth, copy = _depth_of(task), ""
     if _has_whole_blocks(task, lanes) and (block := next((v for v, dim, _ in physical if dim == depth), None)):
+        copy = s.cache_read(task.inputs[0].name, "local", kept[0] if kept else single_output(task))
         blocks, channel = s.split(block, lanes)
         outer[outer.index(block) : outer.index(block) + 1] = [blocks, channel]
         outer.sort(key=lambda v: v not in (*shared, blocks))
@@ -171,8 +169,8 @@ def _schedule_transform(
         s.reorder(d, i, kw, o)
         mark(s, "unroll", i, kw)
         s.vectorize(o)
-    if len(shared) > 1:
-        _transposed_copy(s, task, kept[0] if kept else single_output(task), shared[-1], lanes)
+    if copy:
+        _transposed_copy(s, copy, shared[-1], lanes)
     parallel_over(s, shared)
 
 
