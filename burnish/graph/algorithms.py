@@ -31,12 +31,18 @@ TRANSFORMS = {
     "split_matmul": "split_matrix_parts",
 }
 
+# What an algorithm must be predicted to take beside the direct one: estimates of both err by 0.15 together (Zen 4, 230
+# layers on one thread), and by a parallel region more or less on several. The share of its time, and seconds less.
+SURELY, LEAST_SAVED = 0.87, 2e-6
+
 Decide = Callable[[Graph, Node, Sequence[Estimate]], Estimate]
 
 
 def fastest(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
-    """The algorithm with the smallest estimate."""
-    return min(found, key=lambda e: e.seconds)
+    """The algorithm with the smallest estimate, if it surely takes less time than the node as it is."""
+    first = min(found, key=lambda e: e.seconds)
+    direct = next((e for e in found if e.op == node.op), first)
+    return first if first.seconds < min(SURELY * direct.seconds, direct.seconds - LEAST_SAVED) else direct
 
 
 def signature(graph: Graph, node: Node) -> str:
@@ -126,9 +132,9 @@ def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
 def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     """The algorithms of a node with weights, the one it has among them; none for other nodes.
 
-    Where the weights are no constant, an estimate includes the time to transform and pack them at every call, and only
-    algorithms that round about as the definition does are considered: such weights are trained, by gradients that
-    thousands of steps add up.
+    Where the weights are no constant, an estimate includes the time to transform and pack them at every call. Of those
+    that are trained, by gradients that thousands of steps add up, only algorithms that round about as the definition
+    does are considered.
     """
     if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32" or "float32" in target.rounded:
         return []
@@ -145,11 +151,13 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     images = borders(graph, node)
     found = [
         replace(e, seconds=e.seconds + conversion_seconds(graph, node, e.op, images, target))
-        for e in estimates(window, pads, target)
+        for e in estimates(window, pads, target, plain=len(images) == 2)
     ]
     if constant:
         return found
-    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found]
+    trained = graph.trained or bool(graph.states)
+    kept = [e for e in found if e.steady or not trained]
+    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in kept]
 
 
 def _band_block(graph: Graph, node: Node, target: Target) -> int:
