@@ -1,8 +1,8 @@
 """Random convolutions beside onnxruntime and OpenVINO, and beside `exact=True`, which multiplies directly.
 
 Sizes, channels, windows, strides, groups and batches are drawn: odd channels, small images and wide windows among them.
-`regret` is the time of the default over that of `exact`: where it is above 1, the algorithm was chosen wrongly. Where it
-seems to be, these two take turns once more without the peers, whose threads disturb kernels of microseconds, and the
+`regret` is the time of the default over that of `exact`: where it is above 1, the algorithm was chosen wrongly. Where
+it seems to be, these two take turns once more without the peers, whose threads disturb kernels of microseconds, and the
 regret is that of the second measurement.
 
 `python -m benchmarks.random_convolutions [--count 200] [--seed S] [--target cpu,-amx] [--json]`

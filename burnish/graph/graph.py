@@ -83,7 +83,8 @@ class Graph:
 
     ``inputs`` and ``outputs`` name tensors in the order of a call; ``constants`` holds arrays by name; ``states`` those
     inputs that last from call to call; ``limits`` bounds of integer inputs, lowest and one past the highest, that a
-    call is to check. ``trained``: it is a step of training, or a part of one. :func:`burnish.graph.verify.verify` says what fits together.
+    call is to check; ``trained``: it is a step of training, or a part of one. :func:`burnish.graph.verify.verify` says
+    what fits together.
 
     >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (2, 3)})
     >>> isinstance(graph, bn.Graph), graph.inputs, str(graph.types["x"]), [node.op for node in graph.nodes]
