@@ -13,9 +13,9 @@ import numpy as np
 from burnish.graph.costs import product_in_parts
 from burnish.graph.estimates import Estimate, estimates, packing_seconds, window_of
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
-from burnish.loops.sizes import hinted
+from burnish.graph.row_images import borders, conversion_seconds, suits_rows
 from burnish.machines.target import Target
-from burnish.ops import OPERATORS, infer
+from burnish.ops import infer
 from burnish.ops.bf16x3 import split_matrix, split_stem_weight, split_weight
 from burnish.ops.convolution import band, band_depth
 from burnish.ops.polyphase import transform_phases
@@ -31,14 +31,18 @@ TRANSFORMS = {
     "split_matmul": "split_matrix_parts",
 }
 
-FILLED = 0.75  # of the lanes that columns are computed in: of fewer, whole vectors of channels are faster
+# What an algorithm must be predicted to take beside the direct one: estimates of both err by 0.15 together (Zen 4, 230
+# layers on one thread), and by a parallel region more or less on several. The share of its time, and seconds less.
+SURELY, LEAST_SAVED = 0.87, 2e-6
 
 Decide = Callable[[Graph, Node, Sequence[Estimate]], Estimate]
 
 
 def fastest(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
-    """The algorithm with the smallest estimate."""
-    return min(found, key=lambda e: e.seconds)
+    """The algorithm with the smallest estimate, if it surely takes less time than the node as it is."""
+    first = min(found, key=lambda e: e.seconds)
+    direct = next((e for e in found if e.op == node.op), first)
+    return first if first.seconds < min(SURELY * direct.seconds, direct.seconds - LEAST_SAVED) else direct
 
 
 def signature(graph: Graph, node: Node) -> str:
@@ -128,9 +132,9 @@ def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
 def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     """The algorithms of a node with weights, the one it has among them; none for other nodes.
 
-    Where the weights are no constant, an estimate includes the time to transform and pack them at every call, and only
-    algorithms that round about as the definition does are considered: such weights are trained, by gradients that
-    thousands of steps add up.
+    Where the weights are no constant, an estimate includes the time to transform and pack them at every call. Of those
+    that are trained, by gradients that thousands of steps add up, only algorithms that round about as the definition
+    does are considered.
     """
     if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32" or "float32" in target.rounded:
         return []
@@ -144,31 +148,16 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     pads = _ints(node.attrs.get("pads", (0, 0, 0, 0)))
     x, weight, out = (graph.types[name] for name in (*node.inputs, *node.outputs))
     window = window_of(x, weight, out, node.attrs)
-    found = estimates(window, pads, target)
+    images = borders(graph, node)
+    found = [
+        replace(e, seconds=e.seconds + conversion_seconds(graph, node, e.op, images, target))
+        for e in estimates(window, pads, target, plain=len(images) == 2)
+    ]
     if constant:
         return found
-    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found if e.steady]
-
-
-def suits_rows(graph: Graph, node: Node, lanes: int) -> bool:
-    """Whether a convolution in groups that fill no vectors has only element-wise nodes between graph input and output.
-
-    It is then faster on rows than a conversion to blocks and back, if its columns fill vectors, or half ones, better.
-    """
-    outputs, depth = graph.types[node.inputs[1]].shape[:2]
-    groups = graph.types[node.inputs[0]].shape[1] // depth
-    width, half = hinted(graph.types[node.outputs[0]].shape[3]), max(lanes // 2, 1)
-    small = depth < lanes or outputs // groups % lanes != 0
-    filled = depth == 1 or width >= FILLED * -(-width // half) * half
-    if node.inputs[0] not in graph.inputs or groups == 1 or not small or not filled:
-        return False
-    consumers, value = graph.consumers(), node.outputs[0]
-    while value not in graph.outputs or consumers[value]:
-        readers = consumers[value]
-        if len(readers) != 1 or OPERATORS[readers[0].op].traits.layout_affinity:
-            return False
-        value = readers[0].outputs[0]
-    return True
+    trained = graph.trained or bool(graph.states)
+    kept = [e for e in found if e.steady or not trained]
+    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in kept]
 
 
 def _band_block(graph: Graph, node: Node, target: Target) -> int:

@@ -17,7 +17,7 @@ from burnish.graph.costs import (
 )
 from burnish.graph.graph import Attribute, TensorType
 from burnish.loops.sizes import hinted
-from burnish.machines.register_tile import register_tile, unevenness
+from burnish.machines.register_tile import Rows, direct_cycles, register_tile, row_tile, unevenness
 from burnish.machines.target import Target
 from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.interpolation import POINTS
@@ -42,8 +42,9 @@ POLYPHASE_TILES = (2, 4)
 STEADY_TILE = 2  # of Winograd's algorithm: errors 1.1 times those of direct convolutions, of 4 x 4 tiles 1.8
 SINGLE_EFFICIENCY = 0.7  # of products of the polyphase algorithm in register tiles of one vector
 FAR_POINTS = 4  # times the second cache: more points of strided windows are written and read behind it
-# Share of peak that the rows of a window inside of the image reach in a direct convolution; others are skipped.
-ROWS_EFFICIENCY = 0.7
+# Share of the cycles of register tiles that a direct convolution reaches, in the rows of a window inside of the image;
+# others are skipped.
+ROWS_EFFICIENCY = 0.72
 # On a grid of threads: another launch, in seconds, and the share of peak of a batch of products. Not measured.
 LAUNCH_SECONDS, BATCHED_EFFICIENCY = 3e-6, 0.7
 STEM_CHANNELS = 4
@@ -141,12 +142,24 @@ def label_of(estimate: Estimate) -> str:
     return estimate.op + (f" m={estimate.attrs['m']}" if "m" in estimate.attrs else "")
 
 
-def _direct(w: ConvSizes, target: Target, pads: tuple[int, ...]) -> Estimate:
+def _direct(w: ConvSizes, target: Target, pads: tuple[int, ...], plain: bool) -> Estimate:
+    """Cycles of register tiles, the last ones of rows and of channels included; ``plain``: images stay row-major."""
     traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
-    flops, efficiency = w.flops / w.outputs * _whole_vectors(w, target.filled(w.outputs)), DIRECT_EFFICIENCY
-    if target.machine.dialect.grid is None:
-        flops, efficiency = flops * _rows_inside(w, pads[0]), ROWS_EFFICIENCY
-    return Estimate("conv2d", {}, arithmetic_seconds(flops, target, efficiency) + traffic)
+    own = target.filled(w.outputs)
+    if target.machine.dialect.grid is not None:
+        flops = w.flops / w.outputs * _whole_vectors(w, own)
+        return Estimate("conv2d", {}, arithmetic_seconds(flops, target, DIRECT_EFFICIENCY) + traffic)
+    own = own if plain else target
+    (height, width), blocks = w.out, -(-w.outputs // own.lanes)
+    cycles = direct_cycles(own, width, height, blocks)
+    if plain and w.groups == 1:
+        cycles = min(cycles, row_tile(target, Rows(w.outputs, height, width, w.strides[1]))[1])
+    positions, vectors = register_tile(own, width, blocks)
+    rows = height if height > 1 else -(-width // positions)
+    cycles *= unevenness(w.batch * (blocks // vectors) * rows, target.cores)
+    steps = w.batch * w.depth * prod(w.kernel) * _rows_inside(w, pads[0])
+    operations = steps * cycles * target.multiply_bytes  # of a core in a cycle
+    return Estimate("conv2d", {}, arithmetic_seconds(operations, target, ROWS_EFFICIENCY) + traffic)
 
 
 def _rows_inside(w: ConvSizes, pad: int) -> float:
@@ -313,12 +326,13 @@ def split_rows(out_h: int, pitch: int, groups: int, target: Target) -> tuple[int
     return -best[1], best[2]
 
 
-def estimates(w: ConvSizes, pads: tuple[int, ...], target: Target) -> list[Estimate]:
+def estimates(w: ConvSizes, pads: tuple[int, ...], target: Target, plain: bool = False) -> list[Estimate]:
     """The algorithms that can compute a convolution on ``target``, and what they should take.
 
-    Of one in groups, a block of channels that fills a vector must belong to one group.
+    Of one in groups, a block of channels that fills a vector must belong to one group. ``plain``: whether both its
+    images are row-major unless its algorithm wants blocks.
     """
-    grouped, found = w.groups > 1, [_direct(w, target, pads)]
+    grouped, found = w.groups > 1, [_direct(w, target, pads, plain)]
     if target.machine.dialect.grid is not None:
         tiles = [] if grouped else [_in_launches(w, m, target) for m in TILES]
         return found + [replace(e, attrs={**e.attrs, "pads": pads, "strides": w.strides}) for e in tiles if e]

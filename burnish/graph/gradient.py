@@ -60,6 +60,7 @@ def backpropagate(builder: GraphBuilder, seeds: Mapping[str, str], wrt: Sequence
 
     Returns their names; a gradient that is 0 is a tensor of zeros.
     """
+    builder.trained = True
     found = _backward(builder, builder.nodes, seeds, wrt)
     return [name or _zeros(builder, w) for name, w in zip(found, wrt, strict=True)]
 

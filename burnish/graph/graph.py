@@ -83,7 +83,8 @@ class Graph:
 
     ``inputs`` and ``outputs`` name tensors in the order of a call; ``constants`` holds arrays by name; ``states`` those
     inputs that last from call to call; ``limits`` bounds of integer inputs, lowest and one past the highest, that a
-    call is to check. :func:`burnish.graph.verify.verify` says what fits together.
+    call is to check; ``trained``: it is a step of training, or a part of one. :func:`burnish.graph.verify.verify` says
+    what fits together.
 
     >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (2, 3)})
     >>> isinstance(graph, bn.Graph), graph.inputs, str(graph.types["x"]), [node.op for node in graph.nodes]
@@ -97,6 +98,7 @@ class Graph:
     constants: Mapping[str, np.ndarray]
     states: Mapping[str, StateUpdate] = field(default_factory=dict)
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    trained: bool = False
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(f"{n}: {self.types[n]}" for n in names) for names in (self.inputs, self.outputs))
@@ -218,6 +220,7 @@ class GraphBuilder:
         self._next: dict[str, str] = {}  # the tensor that each state becomes
         self._born: dict[str, int] = {}  # how many nodes there were when a tensor was defined
         self._serial = 0
+        self.trained = False  # as Graph.trained
 
     @classmethod
     def of(cls, graph: Graph) -> GraphBuilder:
@@ -236,6 +239,7 @@ class GraphBuilder:
             builder._initial[name] = state.initial
             builder._next[name] = graph.outputs[state.output]
         builder._limits.update(graph.limits)
+        builder.trained = graph.trained
         return builder
 
     @property
@@ -379,8 +383,9 @@ class GraphBuilder:
         states = {name: StateUpdate(len(outputs) + i, value) for i, (name, value) in enumerate(self._initial.items())}
         outputs = (*outputs, *after)
         graph = Graph(
-            tuple(self._inputs), outputs, tuple(self._nodes), self.types, self.constants, states, self._limits
-        )
+            tuple(self._inputs), outputs, tuple(self._nodes), self.types, self.constants, states, self._limits,
+            self.trained,
+        )  # fmt: skip
         return graph.with_nodes(graph.nodes)
 
     def _taken(self, name: str) -> bool:

@@ -35,6 +35,7 @@ def graph_parts(graph: Graph) -> tuple[dict[str, Any], dict[str, memoryview]]:
         "constants": list(graph.constants),
         "states": [[name, state.output] for name, state in graph.states.items()],
         "limits": {name: list(bounds) for name, bounds in graph.limits.items()},
+        "trained": graph.trained,
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     return header, {name: array.reshape(-1).view(np.uint8).data for name, array in contiguous.items()}
@@ -61,7 +62,8 @@ def graph_from(header: Mapping[str, Any], sections: Mapping[str, memoryview]) ->
         for number, (name, output) in enumerate(header["states"])
     }
     limits = {name: (int(low), int(high)) for name, (low, high) in header["limits"].items()}
-    graph = Graph(tuple(header["inputs"]), tuple(header["outputs"]), nodes, types, constants, states, limits)
+    trained = bool(header.get("trained", False))
+    graph = Graph(tuple(header["inputs"]), tuple(header["outputs"]), nodes, types, constants, states, limits, trained)
     verify(graph)
     return graph
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from burnish.graph.algorithms import TRANSFORMS, suits_rows
+from burnish.graph.algorithms import TRANSFORMS
 from burnish.graph.fuse import Group
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
+from burnish.graph.row_images import takes_rows
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted
 from burnish.machines.target import Target
@@ -134,7 +135,7 @@ def separate_inputs(graph: Graph, lanes: int, dtypes: Collection[str] = BLOCKED)
     readers = graph.consumers()
     for name in graph.inputs:
         images = [node for node in readers[name] if node.inputs[0] == name]
-        wanted = any(_affinity(node) >= CONVOLUTION and not _takes_rows(graph, node, lanes) for node in images)
+        wanted = any(_affinity(node) >= CONVOLUTION and not takes_rows(graph, node, lanes) for node in images)
         wanted = wanted or any(name in _adjoints(graph, node) for node in readers[name])
         if wanted and _blockable(graph, name, lanes, dtypes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
@@ -170,25 +171,6 @@ def weights_of(graph: Graph, groups: Sequence[Group]) -> set[str]:
     return found - graph.constants.keys()
 
 
-def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
-    """Whether a convolution reads and writes row-major images about as fast as blocks, so that no copy would pay.
-
-    A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache. One
-    on matrix tiles copies its input in any case, and transposes likewise. One of bytes that has stayed one is for an
-    accelerator, which reads whole blocks. Products of a machine that stores channels last want them so; a depthwise
-    convolution is none.
-    """
-    if lanes == 1:
-        depthwise = OPERATORS[node.op].traits.weight_channel == 0 and graph.types[node.inputs[1]].shape[1] == 1
-        return depthwise and suits_rows(graph, node, 2)
-    if graph.types[node.inputs[0]].dtype == "int8":
-        return False
-    channels, when = graph.types[node.inputs[0]].shape[1], OPERATORS[node.op].traits.row_major
-    if when == "dense":
-        return channels == graph.types[node.inputs[1]].shape[1] or suits_rows(graph, node, lanes)
-    return when == "always" or (when == "ragged" and channels % lanes != 0)
-
-
 def separate_outputs(
     graph: Graph, groups: Sequence[Group], lanes: int, dtypes: Collection[str] = BLOCKED
 ) -> tuple[Graph, list[Group]]:
@@ -206,7 +188,7 @@ def separate_outputs(
         result, anchor = group.outputs[0], group.anchor
         if len(group.outputs) != 1 or result not in graph.outputs or not _blockable(graph, result, lanes, dtypes):
             continue
-        gains = anchor is not None and _affinity(anchor) >= CONVOLUTION and not _takes_rows(graph, anchor, lanes)
+        gains = anchor is not None and _affinity(anchor) >= CONVOLUTION and not takes_rows(graph, anchor, lanes)
         if gains or result in read:
             wanted.append(result)
     if not wanted:

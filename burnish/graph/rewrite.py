@@ -175,4 +175,5 @@ def renamed_tensors(graph: Graph, names: Mapping[str, str]) -> Graph:
         {names[name]: array for name, array in graph.constants.items()},
         {names[name]: state for name, state in graph.states.items()},
         {names[name]: bounds for name, bounds in graph.limits.items()},
+        graph.trained,
     )

@@ -138,7 +138,9 @@ def _holders(graph: Any) -> list[Any]:
 
 def _begun(graph: Any, setting: Setting) -> Translation:
     """A translation that knows the placeholders: constants, sizes, and inputs as their memory lies."""
-    work = Translation(TorchContext(GraphBuilder(), setting.symbols))
+    builder = GraphBuilder()
+    builder.trained = setting.report.training
+    work = Translation(TorchContext(builder, setting.symbols))
     for node in _holders(graph):
         value = node.meta["val"]
         if node.name in setting.known:

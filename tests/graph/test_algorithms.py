@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from burnish.graph import Graph, GraphBuilder
-from burnish.graph.algorithms import alternatives, choose_algorithms
-from burnish.graph.estimates import ConvSizes, estimates, split_rows
+from burnish.graph.algorithms import alternatives, choose_algorithms, fastest
+from burnish.graph.costs import KERNEL, copy_seconds
+from burnish.graph.estimates import ConvSizes, Estimate, estimates, split_rows
 from burnish.graph.evaluate import evaluate
+from burnish.graph.gradient import gradients
+from burnish.graph.graph_file import graph_from, graph_parts
+from burnish.graph.rewrite import renamed_tensors
 from burnish.graph.verify import verify
 from burnish.machines.target import Target, target
 
@@ -168,13 +172,65 @@ def test_a_weight_that_two_layers_share_is_transformed_once() -> None:
 
 
 def test_weights_that_are_trained_take_no_algorithm_that_rounds_more() -> None:
-    def tiles(constant: bool) -> set[tuple[str, object]]:
-        g = GraphBuilder()
-        weight = g.constant(array(64, 64, 3, 3)) if constant else g.input("w", (64, 64, 3, 3))
-        graph = g.build(g.add("conv2d", g.input("x", (1, 64, 56, 56)), weight, pads=(1, 1, 1, 1)))
+    def tiles(graph: Graph) -> set[tuple[str, object]]:
         return {(e.op, e.attrs.get("m")) for e in alternatives(graph, graph.nodes[0], AVX512)}
 
-    assert tiles(constant=True) - tiles(constant=False) == {("winograd_conv2d", 4)}
+    def layer(kind: str) -> Graph:
+        g, value = GraphBuilder(), array(64, 64, 3, 3)
+        weight = {"constant": g.constant, "input": lambda v: g.input("w", v.shape), "state": lambda v: g.state("w", v)}[
+            kind
+        ](value)
+        return g.build(g.add("conv2d", g.input("x", (1, 64, 56, 56)), weight, pads=(1, 1, 1, 1)))
+
+    step = gradients(layer("input"), layer("input").outputs[0], ["w"])
+    given = graph_from(*graph_parts(renamed_tensors(step, {name: f"a.{name}" for name in step.types})))
+    assert tiles(layer("constant")) == tiles(layer("input"))
+    assert step.trained and given.trained
+    for trained in (layer("state"), step, given):
+        assert tiles(layer("constant")) - tiles(trained) == {("winograd_conv2d", 4)}
+
+
+def test_an_algorithm_is_taken_if_it_is_surely_faster() -> None:
+    """Estimates err: one that is predicted to take 0.9 of the direct time, or a microsecond less, is not taken."""
+    graph = convolutions(64, 64, 14)
+
+    def taken(direct: float, other: float) -> str:
+        found = [Estimate("conv2d", {}, direct), Estimate("winograd_conv2d", {"m": 2}, other)]
+        return fastest(graph, graph.nodes[1], found).op
+
+    assert taken(1e-3, 0.8e-3) == taken(20e-6, 15e-6) == "winograd_conv2d"
+    assert taken(1e-3, 0.9e-3) == taken(4e-6, 3e-6) == taken(1e-3, 2e-3) == "conv2d"
+
+
+def test_estimates_count_the_conversions_of_rows() -> None:
+    """A graph's own input and output are row-major: what wants blocks converts them; between other nodes nothing is."""
+    g = GraphBuilder()
+    weight = g.constant(array(64, 64, 3, 3))
+    x = g.input("x", (1, 64, 28, 28))
+    alone = g.build(g.add("relu", g.add("conv2d", x, weight, pads=(1, 1, 1, 1))))
+    g = GraphBuilder()
+    weight, pads = g.constant(array(64, 64, 3, 3)), (1, 1, 1, 1)
+    inner = g.add("conv2d", g.add("conv2d", g.input("x", (1, 64, 28, 28)), weight, pads=pads), weight, pads=pads)
+    between = g.build(g.add("conv2d", inner, weight, pads=pads))
+    images = 2 * (KERNEL + copy_seconds(4 * 64 * 28 * 28, 4 * 64 * 28 * 28, AVX512))
+    for op, more in (("winograd_conv2d", images), ("conv2d", 0.0)):
+        apart, within = (
+            next(e.seconds for e in alternatives(graph, graph.nodes[number], AVX512) if e.op == op)
+            for graph, number in ((alone, 0), (between, 1))
+        )
+        assert apart - within == pytest.approx(more)
+
+
+@pytest.mark.parametrize(("size", "outputs"), [(7, 64), (13, 48), (14, 65), (28, 128)])
+def test_direct_estimates_follow_register_tiles(size: int, outputs: int) -> None:
+    """Cycles of whole and last tiles; ragged channels take more for each that is there."""
+
+    def each(w: ConvSizes) -> float:
+        return next(e.seconds for e in estimates(w, (1, 1, 1, 1), AVX512) if e.op == "conv2d") / w.flops
+
+    w = ConvSizes(1, 64, outputs, (3, 3), (1, 1), (size, size), (size, size))
+    assert each(w) > 0.9 / AVX512.flops
+    assert each(replace(w, outputs=outputs - outputs % 16)) <= each(w) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("m", "most"), [(2, 1.5), (4, 4.0)])

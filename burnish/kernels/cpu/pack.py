@@ -62,7 +62,7 @@ def _schedule(task: KernelTask, target: Target, form: Packing, choice: Choice) -
     if not form.transform:
         _schedule_map(s, task, physical, target.lanes)
         return s
-    _schedule_transform(s, kept, physical, target.lanes)
+    _schedule_transform(s, task, kept, physical, target.lanes)
     return s
 
 
@@ -107,18 +107,15 @@ def _schedule_map(s: Schedule, task: KernelTask, physical: list[tuple[str, int, 
     s.reorder(*outer, *rest, *parts, *squares, lane)
     mark(s, "unroll", *parts, *squares)
     s.vectorize(lane)
-    if outer:
-        _transposed_copy(s, task, outer[-1], lanes)
+    if outer and _has_whole_blocks(task, lanes):  # else the last block would be cut off
+        copy = s.cache_read(task.inputs[0].name, "local", single_output(task))
+        _transposed_copy(s, copy, outer[-1], lanes)
     if outer or rest:
         parallel_over(s, outer or rest[:1])
 
 
-def _transposed_copy(s: Schedule, task: KernelTask, at: str, lanes: int) -> None:
+def _transposed_copy(s: Schedule, copy: str, at: str, lanes: int) -> None:
     """A block of a weight [O, C, KH, KW] with vectors of outputs innermost, transposed from runs of its rows."""
-    (source,), out = task.inputs, single_output(task)
-    if len(source.shape) != 4 or source.shape[0] % lanes or source.shape[1] % (2 * lanes):
-        return  # the last block would be cut off
-    copy = s.cache_read(source.name, "local", out)
     s.compute_at(copy, at)
     s.transform_layout(copy, f"ACDB{lanes}a")
     o, c, kh, kw = s.loops(copy)
@@ -130,25 +127,51 @@ def _transposed_copy(s: Schedule, task: KernelTask, at: str, lanes: int) -> None
     s.vectorize(lane)
 
 
-def _schedule_transform(s: Schedule, kept: list[str], physical: list[tuple[str, int, int]], lanes: int) -> None:
-    """All points of a window for a vector of output channels; what precedes the last sum stays in registers."""
+def _depth_of(task: KernelTask) -> int:
+    """The dimension of input channels in what a transform writes: [n, n, O, D], or [n, KH, C, stride, O]."""
+    return 3 if len(task.outputs[0].shape) == 4 else 2
+
+
+def _has_whole_blocks(task: KernelTask, lanes: int) -> bool:
+    """Whether the source is a weight of whole vectors of outputs, and pairs of blocks of input channels."""
+    shape = task.inputs[0].shape
+    return len(shape) == 4 and shape[0] % lanes == 0 and shape[1] % (2 * lanes) == 0
+
+
+def _schedule_transform(
+    s: Schedule, task: KernelTask, kept: list[str], physical: list[tuple[str, int, int]], lanes: int
+) -> None:
+    """All points of a window for a vector of output channels; what precedes the last sum stays in registers.
+
+    Where input channels come in whole blocks, those of one are transposed first, and cores share blocks and groups.
+    """
     lane, over = physical[-1][0], []
     if s.extent(lane) > lanes:
         first, lane = s.split(lane, lanes)
         over = [first]
     points = [loop for loop, dim, block in physical if dim in (0, 1) and not block]
-    outer = [*(loop for loop, dim, _ in physical[:-1] if dim not in (0, 1)), *over]
-    s.reorder(*outer, *points, lane)
+    outer = [loop for loop, dim, _ in physical[:-1] if dim not in (0, 1)]
+    shared = outer[:1]
+    depth, copy = _depth_of(task), ""
+    if _has_whole_blocks(task, lanes) and (block := next((v for v, dim, _ in physical if dim == depth), None)):
+        copy = s.cache_read(task.inputs[0].name, "local", kept[0] if kept else single_output(task))
+        blocks, channel = s.split(block, lanes)
+        outer[outer.index(block) : outer.index(block) + 1] = [blocks, channel]
+        outer.sort(key=lambda v: v not in (*shared, blocks))
+        shared = outer[:2]
+    s.reorder(*outer, *over, *points, lane)
     mark(s, "unroll", *points)
     s.vectorize(lane)
     for stage in kept:
-        s.compute_at(stage, outer[-1])
+        s.compute_at(stage, (*outer, *over)[-1])
         s.set_scope(stage, "register")
         i, kw, o, d = s.loops(stage)
         s.reorder(d, i, kw, o)
         mark(s, "unroll", i, kw)
         s.vectorize(o)
-    parallel_over(s, outer[:1])
+    if copy:
+        _transposed_copy(s, copy, shared[-1], lanes)
+    parallel_over(s, shared)
 
 
 PACK = Template("pack", _packing, _space, _schedule)

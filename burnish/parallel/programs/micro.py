@@ -41,6 +41,7 @@ class _Cutter:
     def __init__(self, graph: Graph, count: int) -> None:
         self.graph, self.count, self.values = graph, count, GraphValues(graph)
         self.b = GraphBuilder()
+        self.b.trained = graph.trained
         self.axis: dict[str, int] = {}
 
     def run(self) -> Graph:

@@ -73,6 +73,8 @@ class _Programs:
     def __init__(self, assigned: Assignment, bucket: int) -> None:
         self.assigned, self.graph, self.bucket = assigned, assigned.values.graph, bucket
         self.builders = [GraphBuilder() for _ in range(assigned.devices)]
+        for builder in self.builders:
+            builder.trained = self.graph.trained
         self.network = DeviceGraphs(self.builders)
         self.local: dict[tuple[str, int], str] = {}  # what a device holds or has computed for itself
         self.moved: dict[tuple[str, int, Box], str] = {}
