@@ -39,7 +39,7 @@ RISING = ("max_pool2d", "relu", "clip")  # which are the same of numbers and of 
 
 
 def products_of(new: Rewrite, node: Node) -> int:
-    """How many products a sum has, of a convolution or a product of matrices."""
+    """Number of products in a sum of a convolution or a product of matrices."""
     shape = new.types[node.inputs[1]].shape
     if "conv2d" in node.op:
         return math.prod(shape[1:])

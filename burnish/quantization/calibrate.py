@@ -52,7 +52,7 @@ class Observed:
 
     @property
     def range(self) -> tuple[float, float]:
-        """That of the bins."""
+        """Range of the bins, low and high."""
         return (self.low, self.high) if self.low < self.high else (self.low - 0.5, self.high + 0.5)
 
     def limits(self, method: str, percentile: float) -> tuple[float, float]:
