@@ -119,18 +119,20 @@ class SortedAccumulator:
             lambda begin, end: statistics.write(begin, end, values[begin:end]), self._workers.ranges(len(node), GRAIN)
         )
         read = self._first >= 0 if wanted is None else wanted & (self._first >= 0)
-        of = self._cuts.values, self._cuts.start, self._first, node, targets.slot_of, values
+        slot_of = np.append(targets.slot, -1)[np.minimum(targets.slot_of, len(targets.slot))]
+        of = self._cuts.values, self._cuts.start, self._first, node, slot_of, values
         for some, block in self._columns.parts(np.flatnonzero(read)):
-            self._workers.each(_add, len(some), some, *block, *of, targets.slot, targets.pool, grain=1)
+            self._workers.each(_add, len(some), some, *block, *of, targets.pool, grain=1)
 
     def _route(self, routing: Routing, node: NDArray[np.int32]) -> None:
         """Sends all rows on: those without a value in the column of their split by default."""
         after = np.empty_like(node)
         of = routing.place, routing.feature, routing.right, routing.missing_right, routing.left_child
         self._workers.each(_by_default, len(node), node, after, *of, grain=GRAIN)
-        cuts = self._cuts.values, self._cuts.start
+        cuts, children = (self._cuts.values, self._cuts.start), routing.left_child[:, None] + routing.right
+        to = node, after, routing.place, routing.feature, children
         for some, block in self._columns.parts(np.unique(routing.feature).astype(np.int64)):
-            self._workers.each(_by_column, len(some), some, *block, *cuts, node, after, *of, grain=1)
+            self._workers.each(_by_column, len(some), some, *block, *cuts, *to, grain=1)
         node[:] = after
 
 
@@ -143,9 +145,8 @@ def _by_default(node, after, place, feature, right, missing_right, left_child, b
 
 @region
 def _by_column(  # type: ignore[no-untyped-def]
-    columns, start, rows, values, cut, cut_start, node, after, place, feature, right, missing_right, left_child, begin,
-    end, thread,
-):  # fmt: skip
+    columns, start, rows, values, cut, cut_start, node, after, place, feature, children, begin, end, thread
+):
     """Each row is written for the one column on which its node splits, so threads may share out the columns."""
     for c in range(begin, end):
         column = columns[c]
@@ -155,14 +156,14 @@ def _by_column(  # type: ignore[no-untyped-def]
                 code += 1
             k = place[node[rows[j]]]
             if k >= 0 and feature[k] == column:
-                after[rows[j]] = left_child[k] + right[k, code - cut_start[column]]
+                after[rows[j]] = children[k, code - cut_start[column]]
 
 
 @region
 def _add(  # type: ignore[no-untyped-def]
-    columns, start, rows, values, cut, cut_start, first, node, slot_of, statistics, slot, pool, begin, end, thread
+    columns, start, rows, values, cut, cut_start, first, node, slot_of, statistics, pool, begin, end, thread
 ):
-    """Adds the entries of some columns to the histograms of their rows' wanted slots, pool[slot] (2, size)."""
+    """Adds the entries of some columns to the histograms of their rows' slots, pool[slot] (2, size); -1: of none."""
     for c in range(begin, end):
         column = columns[c]
         code, last = cut_start[column], cut_start[column + 1] - 1
@@ -170,12 +171,12 @@ def _add(  # type: ignore[no-untyped-def]
             while code < last and cut[code] <= values[j]:
                 code += 1
             row = rows[j]
-            place = slot_of[node[row]]
-            if place < len(slot):
+            slot = slot_of[node[row]]
+            if slot >= 0:
                 at = first[column] + (code - cut_start[column]) * GROUP
                 if statistics.ndim == 1:  # known when it is compiled
-                    pool[slot[place], 0, at] += statistics[row] >> 32
-                    pool[slot[place], 1, at] += statistics[row] & 0xFFFFFFFF
+                    pool[slot, 0, at] += statistics[row] >> 32
+                    pool[slot, 1, at] += statistics[row] & 0xFFFFFFFF
                 else:
-                    pool[slot[place], 0, at] += statistics[row, 0]
-                    pool[slot[place], 1, at] += statistics[row, 1]
+                    pool[slot, 0, at] += statistics[row, 0]
+                    pool[slot, 1, at] += statistics[row, 1]
