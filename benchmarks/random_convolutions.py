@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -123,7 +123,7 @@ def measure(
     }
     outputs = {name: run(inputs) for name, run in runs.items()}
     error = scaled_error(outputs["burnish"], outputs[harness.ORACLE])
-    calls = {name: partial(run, inputs) for name, run in runs.items()}
+    calls: dict[str, Callable[[], object]] = {name: partial(run, inputs) for name, run in runs.items()}
     row = harness.compare(str(layer), "", calls, seconds, error)
     found = row.microseconds["burnish"] / row.microseconds["exact"]
     note = f"regret {found:.2f}"
