@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Without --no-compile, pip compiles every file of torch and the others before it is asked for: 40 s of one core.
+PIP    := $(BIN)/python -m pip install --quiet --no-compile
 
 .PHONY: demo test test-all bench evidence fuzz lint size docs clean
 
@@ -45,19 +47,25 @@ size: $(VENV)/.bench
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# What builds the package is installed first and built with in place: a second, isolated copy of it takes longer.
+$(VENV)/.build: pyproject.toml | $(BIN)/python
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("$<", "rb"))["build-system"]["requires"], sep="\n")' > $@.txt
+	$(PIP) --requirement $@.txt
+	touch $@
+
 # The demo needs onnxruntime and openvino to compare with, but not torch, which is ten times their size.
-$(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+$(VENV)/.bench: $(VENV)/.build
+	$(PIP) --no-build-isolation --editable '.[bench]'
 	touch $@
 
 # One pinned torch keeps the seeded models of benchmarks/networks.py the same everywhere.
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[bench,boost,boost-bench,dev,rewrite,serve,torch]'
+$(VENV)/.dev: $(VENV)/.build
+	$(PIP) torch==2.13.0
+	$(PIP) --no-build-isolation --editable '.[bench,boost,boost-bench,dev,rewrite,serve,torch]'
 	touch $(VENV)/.bench $@
 
-$(VENV)/.docs: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[boost,docs,serve]'
+$(VENV)/.docs: $(VENV)/.build
+	$(PIP) --no-build-isolation --editable '.[boost,docs,serve]'
 	touch $@
 
 clean:

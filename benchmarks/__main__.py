@@ -30,7 +30,7 @@ ROOMS = {  # what the experiments of a paper are about
 
 
 def _changed(*paths: Path) -> int:
-    """When git last saw a change of the files, in seconds; 0 where it does not tell."""
+    """Time of the last commit that changed the files, in seconds since 1970; 0 where git does not know."""
     command = ["git", "log", "-1", "--format=%ct", "--", *map(str, paths)]
     done = subprocess.run(command, cwd=RESULTS, capture_output=True, text=True, check=False)
     return int(done.stdout.strip() or 0)

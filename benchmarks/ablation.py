@@ -1,4 +1,4 @@
-"""What measurements of other kernels are worth: `transfer`, and `default`.
+"""Transfer learning, an ablation: the value of measurements of other kernels, `transfer`, and `default`.
 
 `transfer`: a search that knows tried candidates of C1 to C6 before its first trial (f = f_global + f_local, thesis-chen
 eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, and on the product of two 1024 x 1024
@@ -7,7 +7,8 @@ the one without transfer begins at random, the one with it with the best of rand
 to C6 is what such a search tries on them. Reported are the trials it needs for what the other has after its last, seed
 by seed, and by the medians of the seeds (the curves of figure 5.8) for what that has after 16, 32, … trials, with each
 representation: `configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context
-relation features). Candidates are measured once, whichever search asks for them first.
+relation features), `sequence` (loop nests, which a context-encoded TreeGRU reads: figure 5.3 d). Candidates are
+measured once, whichever search asks for them first.
 
 `default`: what a model could choose without any measurement. Of every layer, the choice that a model prefers among the
 template's own and those one step of one knob away, against the template's own, in turns; the model was trained on
@@ -25,6 +26,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +46,16 @@ from burnish.machines.target import host
 from burnish.search.space import Points
 from burnish.tune.evaluate import Evaluator, KernelTrial
 from burnish.tune.features import Representation, extract, names, plausible
+from burnish.tune.models.base import CostModel
 from burnish.tune.models.trees import TreeModel
-from burnish.tune.pretrained import fitted, training_records, training_set
+from burnish.tune.pretrained import fit_nests, fitted, training_records, training_set
 from burnish.tune.records import RecordFile, machine
 from burnish.tune.space import Candidate, TuningSpace
 
 SOURCES = ("C1", "C2", "C3", "C4", "C5", "C6")
 TARGETS = ("C7", "C8", "C9", "P1024")
-REPRESENTATIONS: tuple[Representation, ...] = ("configuration", "flattened", "relation")
+Transferred = Representation | Literal["sequence"]
+REPRESENTATIONS: tuple[Transferred, ...] = ("configuration", "flattened", "relation", "sequence")
 
 
 @dataclass(frozen=True)
@@ -80,17 +84,17 @@ class Result:
 
     @property
     def fewer(self) -> float:
-        """How many times fewer trials it needs, by the medians."""
+        """Ratio of the medians of trials needed, without transfer over with it."""
         return float(np.median(self.without) / np.median(self.needed))
 
     def equal(self, trials: int) -> int:
-        """By the medians, the trials it needs for what the one without has after so many."""
+        """Median number of trials with transfer that reach the result of the search without."""
         curve = np.array(self.transferred)
         return int(first_below(curve, self.alone[trials - 1], np.arange(1.0, len(curve) + 1)))
 
 
 def sources(evaluator: Evaluator, trials: int) -> list[Known]:
-    """What a search of so many trials tries on each source."""
+    """Candidates that a search of `trials` trials measures on each source."""
     found = []
     for name in track(SOURCES, "sources", transient=True):
         oracle = Oracle(kernel(name), evaluator)
@@ -101,41 +105,46 @@ def sources(evaluator: Evaluator, trials: int) -> list[Known]:
     return found
 
 
-def prior(known: Sequence[Known], representation: Representation, target: TuningSpace) -> TreeModel:
+def prior(known: Sequence[Known], representation: Transferred, target: TuningSpace) -> CostModel:
     """The model that orders the candidates of all sources best, by the columns that a target's candidates have.
 
     Columns of equal names mean the same; one that a source lacks is 0.
     """
+    if representation == "sequence":
+        model = fit_nests([(each.space, each.points, each.seconds.tolist()) for each in known])
+        assert model is not None, "sources have candidates enough"
+        return model
     columns = names(target, representation)
     tables = []
     for each in known:
         own = extract(each.space, representation, each.points)
         at = {name: column for column, name in enumerate(names(each.space, representation))}
         tables.append(np.stack([own[:, at[n]] if n in at else np.zeros(len(own), np.float32) for n in columns], axis=1))
-    model = TreeModel("rank", rounds=80, learning_rate=0.15, max_depth=5)
+    trees = TreeModel("rank", rounds=80, learning_rate=0.15, max_depth=5)
     seconds = np.concatenate([each.seconds for each in known])
-    model.fit(np.concatenate(tables), seconds, np.repeat(np.arange(len(known)), [len(each.points) for each in known]))
-    return model
+    trees.fit(np.concatenate(tables), seconds, np.repeat(np.arange(len(known)), [len(each.points) for each in known]))
+    return trees
 
 
 def transfer(target: str, known: Sequence[Known], evaluator: Evaluator, trials: int, seeds: int) -> list[Result]:
     """Searches with and without the sources' candidates, by every representation, on one target."""
     oracle = Oracle(kernel(target), evaluator)
-    curves: dict[Representation, tuple[list[NDArray], list[NDArray]]] = {r: ([], []) for r in REPRESENTATIONS}
+    curves: dict[Transferred, tuple[list[NDArray], list[NDArray]]] = {r: ([], []) for r in REPRESENTATIONS}
     for seed in range(seeds):
         for representation, (alone, transferred) in curves.items():
-            strategy = SEARCH.with_(representation=representation, common=representation)
+            own = SEARCH.representation if representation == "sequence" else representation
+            strategy = SEARCH.with_(representation=own, common=representation)
             model = prior(known, representation, oracle.task.space)
             alone.append(search(strategy, seed, trials, oracle).best)
             transferred.append(search(strategy.with_(transfer=True), seed, trials, oracle, prior=model).best)
     best = min(each.seconds for each in oracle.known.values())
-    return [result(target, representation, *own, best) for representation, own in curves.items()]
+    return [result(target, representation, *pair, best) for representation, pair in curves.items()]
 
 
 def result(
     target: str, representation: str, alone: Sequence[NDArray], transferred: Sequence[NDArray], best: float
 ) -> Result:
-    """What pairs of searches of equal seeds come to. One that never gets there needs one trial more than it made."""
+    """Result of pairs of searches of equal seeds. One that never gets there needs one trial more than it made."""
     pairs = list(zip(alone, transferred, strict=True))
     needed, without = (
         [int(first_below(own[place], own[0][-1], np.arange(1.0, len(own[place]) + 1))) for own in pairs]
@@ -147,7 +156,7 @@ def result(
 
 @dataclass(frozen=True)
 class Choice:
-    """What a model prefers to a template's default, by how much, and the times of that over the default's, in turns."""
+    """Choice of a cost model against a template's default: the predicted gain, and times over the default's."""
 
     layer: str
     default: str
@@ -175,7 +184,7 @@ def steps(space: TuningSpace) -> Points:
 
 
 def unmeasured(path: Path) -> list[Choice]:
-    """What a model of the other kernels chooses for every layer, where that is not the default."""
+    """Choices by a model of the other kernels for every layer, where they are not the defaults."""
     every, found = operators(), []
     records = [r for r in RecordFile(path).all() if r.target == machine(host())]
     with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:

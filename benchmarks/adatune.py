@@ -1,18 +1,18 @@
-"""AdaTune's figures: what measuring takes and how it varies (2, 3), and what each of its parts brings (9, 10, 11).
+"""AdaTune's figures: the cost and the variance of measuring (2, 3), and an ablation of its parts (9, 10, 11).
 
-`breakdown`: the shares of time of AutoTVM's search. `variance`: of random candidates, how far the mean of so many runs
-is from that of others, and the coefficient of variation. `ablation` (section 5.3), in equal time:
+`breakdown`: the shares of time of AutoTVM's search. `variance`: for random candidates, the deviation between means of
+5 to 250 runs, and the coefficient of variation of single runs. `ablation` (section 5.3), in equal time:
 
 `XGB+SA+DE`: boosted trees, annealing and a fixed number of runs, as AutoTVM; then a random forest with expected
 improvement (`RFEI`), contextual annealing (`CSA`) and adaptive measuring (`AE`), one after the other; and `XGB+SA+AE`,
 which the paper does not have: the last of these parts alone.
 
-The first makes so many trials; the others as many as they can until its time has passed. Time is that of proposing,
+The first makes `--trials` trials; the others as many as they can until its time has passed. Time is that of proposing,
 building and measuring a search's own candidates. As in the paper (section 5.1), measuring is 500 runs of each
 candidate, and of the adaptive searches two micro-batches of 50 or more, until the coefficient of variation is below
 10 %. How good a candidate is in truth is measured apart, in one way for all. Spaces are those of `benchmarks.study`.
 
-`after`: the best after so many trials, over the first search's best at its end (figure 10), median of the seeds.
+`after`: the best after 8, 16, … 96 trials over the first search's best at its end (figure 10), median of the seeds.
 `needed`: seconds until a search is as good as the first one at its end; `faster`: how many times sooner that is than
 the first one was, seed by seed; `by medians`: the same of the medians of the seeds, which are the curves of figure 11;
 `measuring`: the share of the time that it takes.
@@ -105,14 +105,14 @@ class Spread:
 
 
 def breakdown(layer: str, evaluator: Evaluator, trials: int) -> Share:
-    """Where the time of the first variant's search goes."""
+    """Breakdown of the time of the first variant's search."""
     found = search(VARIANTS[FIRST], 0, trials, Apart(kernel(layer), evaluator, FIXED))
     rest = 1 - found.building - found.measuring
     return Share(layer, float(found.clock[-1]), rest, found.building, found.measuring)
 
 
 def variance(layer: str, evaluator: Evaluator, candidates: int) -> list[Spread]:
-    """How runs of random candidates vary."""
+    """Variation of runs of random candidates."""
     task = kernel(layer)
     evaluator.rule = FIXED
     points = task.space.space.sample(np.random.default_rng(0), candidates)
@@ -146,7 +146,7 @@ def ablation(layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[
 
 
 def row(layer: str, name: str, own: Sequence[Search], first: Sequence[Search]) -> Row:
-    """What one variant's searches come to, beside the first one's of equal seeds."""
+    """Results of one variant's searches against those of the first one with equal seeds."""
     pairs = list(zip(own, first, strict=True))
     needed, before = (
         [first_below(pair[place].best, float(pair[1].best[-1]), pair[place].clock) for pair in pairs]
@@ -167,12 +167,12 @@ def row(layer: str, name: str, own: Sequence[Search], first: Sequence[Search]) -
 def _medians(own: Sequence[Search], first: Sequence[Search]) -> tuple[float, float]:
     """Seconds after which the median of some searches, and that of the first, is as good as the first's at its end."""
     axis = np.unique(np.concatenate([search.clock for search in (*own, *first)]))
-    curves = [np.median([_until(search, axis) for search in searches], axis=0) for searches in (own, first)]
+    curves = [np.median([until(search, axis) for search in searches], axis=0) for searches in (own, first)]
     reached, was = (first_below(curve, curves[1][-1], axis) for curve in curves)
     return reached, was
 
 
-def _until(found: Search, axis: NDArray[np.float64]) -> NDArray[np.float64]:
+def until(found: Search, axis: NDArray[np.float64]) -> NDArray[np.float64]:
     """A search's best so far at each of some moments; infinite before its first trial has ended."""
     ended = np.searchsorted(found.clock, axis, side="right")
     return np.concatenate([[inf], found.best])[ended]

@@ -20,6 +20,7 @@ from benchmarks.provenance import stored
 
 SECTIONS = (
     "first", "hist", "airline", "exact", "convergence", "ranking", "tuner", "prediction", "external", "distributed",
+    "blocks", "summary", "budget",
 )  # fmt: skip
 COLUMNS = ("ours", "peers", "ratio", "asked", "note")
 

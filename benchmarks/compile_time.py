@@ -1,4 +1,4 @@
-"""How compile time grows: models of one kind at three sizes, each twice the one before, compiled in turns.
+"""Growth of compile time: models of one kind at three sizes, each twice the one before, compiled in turns.
 
 `python -m benchmarks.compile_time [KIND …] [--rounds N] [--json FILE]`; fails if doubling a model more than doubles its
 time plus 10 %. Every compilation starts from an empty kernel cache and looks for no substitutions, which have a time
@@ -22,6 +22,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
+from benchmarks.harness import check_names
 from benchmarks.provenance import stored
 from burnish.machines.target import target
 
@@ -171,9 +172,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="a file to write what was measured to")
     args = parser.parse_args()
-    unknown = [kind for kind in args.kinds if kind not in KINDS]
-    if unknown:
-        parser.error(f"unknown kinds {', '.join(unknown)}; known: {', '.join(KINDS)}")
+    check_names(parser, args.kinds, KINDS)
     found: dict[str, Growth] = {}
     for kind in args.kinds or KINDS:
         row = found[kind] = growth(kind, args.rounds)

@@ -2,7 +2,7 @@
 
 Of every operator of `benchmarks.operators` but those of the tables, by which tuners are judged, some candidates are
 tried, near the default and at random, then some that a search proposes, and so again. Weights come from memory, as in a
-model. Run it as often as you like: each run goes on where the last one ended, and ends by itself after so many seconds.
+model. Run it as often as you like: each run goes on where the last one ended, and ends by itself after `--seconds`.
 
 `python -m benchmarks.gather RECORDS [--target T] [--seconds S] [--seed N]`, then `burnish records train RECORDS`
 """
@@ -32,7 +32,7 @@ from burnish.tune.tasks import TuningTask, tuning_tasks
 OTHERS = tuple(name for name in operators() if name not in (*LAYERS, SQUARE.name))
 NEAR = BURNISH.with_(name="near", initial=1 << 30, transfer=False)  # steps from the best so far, and random ones
 ALONE = BURNISH.with_(transfer=False)
-# In turn: by which strategy, until each has so many trials.
+# In turn: strategies, and the number of trials at which each ends.
 STAGES = ((NEAR, 16), (RANDOM, 24), (ALONE, 40), (RANDOM, 64), (ALONE, 96))
 
 
@@ -43,7 +43,7 @@ def main_kernel(make: Make, on: Target | None = None) -> TuningTask:
 
 
 def tried(records: RecordFile, threads: int, cold: bool = True, on: Target | None = None) -> dict[str, list[Record]]:
-    """What was tried on this machine, by kernel."""
+    """Measured candidates of this machine, by kernel."""
     found: dict[str, list[Record]] = {}
     for each in records.all():
         if (each.target, each.threads, each.cold, each.won) == (machine(on or host()), threads, cold, False):
@@ -52,7 +52,7 @@ def tried(records: RecordFile, threads: int, cold: bool = True, on: Target | Non
 
 
 def gather(path: Path, on: Target, seconds: float, seed: int) -> int:
-    """Trials added in so many seconds."""
+    """Number of trials added within the seconds."""
     records, began, added = RecordFile(path), time.monotonic(), 0
     tasks: dict[str, TuningTask] = {}
     makes = operators()

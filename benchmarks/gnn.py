@@ -124,7 +124,7 @@ def epochs(arguments: argparse.Namespace) -> list[Row]:
 
 
 def epochs_of(data: str, kind: str, graph: Graph, arguments: argparse.Namespace) -> Row:
-    """Of one network on one graph."""
+    """Epochs of one network on one graph, by Burnish and its peers."""
     clock = time.perf_counter if arguments.wall else time.process_time
     net = network(kind, graph.width, graph.classes, hidden=arguments.hidden, dropout=0.0)
     made = {name: peer(net, graph, arguments) for name, peer in PEERS.items()}

@@ -132,7 +132,7 @@ def trained_within(arguments: argparse.Namespace) -> Row:
     net = network(arguments.network, width, file.classes, **shape)
     marks: list[tuple[float, float]] = []
     steps: list[Any] = []
-    told: Row = {"what": str(net), "budget": budget, "planner": arguments.planner}
+    row: Row = {"what": str(net), "budget": budget, "planner": arguments.planner}
 
     def note(now: Any) -> None:
         if now.evaluation is None:
@@ -150,19 +150,19 @@ def trained_within(arguments: argparse.Namespace) -> Row:
             evaluate_every=10**6, progress=note, on_step=begin,
         )  # fmt: skip
     except ParameterError as error:
-        return {**told, "refused": str(error)}
+        return {**row, "refused": str(error)}
     (step,) = steps
     epochs = np.diff(np.array(marks), axis=0)
-    told |= {
+    row |= {
         "peak MB": peak_bytes() / 1e6, "epoch s": float(np.median(epochs[:, 0])),
         "epoch CPU s": float(np.median(epochs[:, 1])), "losses": [float(loss) for loss in found.report.losses],
         "load": os.getloadavg()[0],
     }  # fmt: skip
     if budget == NO_BUDGET:
-        return told
+        return row
     problem, capacity = step.problem, step.capacity
     moved = {f"{name} MB": make(problem, capacity).moved / 1e6 for name, make in PLANNERS.items()}
-    return told | {
+    return row | {
         "least MB": step.least / 1e6, "everything MB": (step.budget - capacity + sum(problem.nbytes.values())) / 1e6,
         "moved MB": (step.moved.loaded + step.moved.stored) / 1e6, **moved,
     }  # fmt: skip
@@ -227,5 +227,5 @@ def above(name: str, row: Row) -> list[str]:
 
 
 def megabytes(text: str) -> float:
-    """Of a budget as the command line has it."""
+    """Megabytes of a budget as written on the command line."""
     return parse_budget("budget", text) / 1e6

@@ -94,7 +94,7 @@ def least(sides: Mapping[str, Callable[[], float]]) -> dict[str, float]:
 
 
 def compiled_peer(torch: Any, peer: Callable[[], Any]) -> Callable[[], Any]:
-    """What torch.compile makes of a call, with constants folded and laid out anew, and kernels chosen by measuring."""
+    """A call compiled by torch.compile, with constants folded and laid out anew, and kernels chosen by measuring."""
     torch._dynamo.reset()
     with torch._inductor.config.patch(freezing=True):
         fast: Callable[[], Any] = torch.compile(peer, mode="max-autotune-no-cudagraphs")

@@ -55,7 +55,7 @@ def torch_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] 
         if net.layers[number].kind == "sage":
             return h @ own["own"] + spread(h @ own["neighbours"]) * mean + own["bias"]
         if net.layers[number].kind == "commnet":
-            return h @ own["own"] + spread(h @ own["told"]) * mean
+            return h @ own["own"] + spread(h @ own["neighbours"]) * mean
         z = h @ own["first"]
         return torch.relu(spread(z) + z + own["first_bias"]) @ own["second"] + own["second_bias"]
 

@@ -1,4 +1,4 @@
-"""What the benchmark programs share: options, contenders, one result row, its table and its JSON."""
+"""Harness of the benchmark programs: options, contenders, one result row, its table and its JSON."""
 
 import argparse
 import math
@@ -72,6 +72,16 @@ def check_names(parser: argparse.ArgumentParser, names: Iterable[str], allowed: 
     unknown = [name for name in dict.fromkeys(names) if name not in known]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(known)}")
+
+
+def run_parts(
+    parser: argparse.ArgumentParser, names: Iterable[str], parts: Mapping[str, Callable[[], object]], file: Path | None
+) -> None:
+    """Runs the parts named on the command line, in their order, and writes their rows, if to a ``file``, as JSON."""
+    check_names(parser, names, parts)
+    found = {name: parts[name]() for name in names}
+    if file is not None:
+        file.write_text(stored(found, indent=1), encoding="utf-8")
 
 
 def burnish_run(model: Path | bytes, threads: int, target: str, exact: bool = False) -> peers.Run:

@@ -25,8 +25,10 @@ NAMES = ("resnet50", "mobilenet_v2", "bert_base")
 BATCHES = 4
 
 
-def by_onnxruntime(path: Path, batches: list[dict[str, np.ndarray]], to: Path) -> None:
-    """Writes the model as onnxruntime's tool quantizes it: QDQ, a scale for each channel of weights."""
+def by_onnxruntime(path: Path, batches: list[dict[str, np.ndarray]], to: Path, operators: bool = False) -> None:
+    """Writes the model as onnxruntime's tool quantizes it, a scale for each channel of weights: in QDQ, or with its
+    quantized ``operators``.
+    """
     from onnxruntime import quantization as tools
     from onnxruntime.quantization.preprocess import quant_pre_process
 
@@ -41,7 +43,8 @@ def by_onnxruntime(path: Path, batches: list[dict[str, np.ndarray]], to: Path) -
         before = Path(folder) / "before.onnx"
         quant_pre_process(str(path), str(before), skip_symbolic_shape=True)
         tools.quantize_static(
-            str(before), str(to), Reader(), quant_format=tools.QuantFormat.QDQ,
+            str(before), str(to), Reader(),
+            quant_format=tools.QuantFormat.QOperator if operators else tools.QuantFormat.QDQ,
             activation_type=tools.QuantType.QUInt8, weight_type=tools.QuantType.QInt8, per_channel=True,
         )  # fmt: skip
 

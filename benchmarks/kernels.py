@@ -33,7 +33,7 @@ SETTLING_CALLS, BURSTS = 30, 150
 
 @dataclass(frozen=True)
 class Setting:
-    """What all rows of a run have in common."""
+    """Settings common to all rows of a run."""
 
     threads: int
     seconds: float

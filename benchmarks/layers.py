@@ -170,7 +170,7 @@ def chainable(layer: Layer) -> bool:
 
 
 def cold_copies(layer: Layer) -> int:
-    """How many models with weights of their own take turns, so that no call finds its weights in a cache.
+    """Number of models, with weights of their own, that take turns, so that no call finds its weights in a cache.
 
     Enough for COLD_BYTES of weights where MOST_COPIES suffices. Layers with less than 1.7 MB of weights stay below
     that: theirs leave the caches of a core but not a large shared one.

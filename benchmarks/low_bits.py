@@ -7,7 +7,7 @@ one. Every answer is held against NumPy's integers.
 
 `python -m benchmarks.low_bits [LAYER ...] [--threads 1,2] [--seconds S] [--json]`; fails if the geometric mean over
 float32 is below 3 for either kind of weights and either number of threads. `--target aarch64-cortex-a53 --size 14`
-counts instructions in an emulator instead, of one thread, on images of at most so many pixels a side (needs unicorn).
+instead counts the instructions of one thread in an emulator, on images of at most 14 x 14 pixels (needs unicorn).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import burnish as bn
+from benchmarks.harness import check_names
 from benchmarks.memory_networks import NETWORKS, residual, resnet, unrolled
 from benchmarks.memory_steps import contract, cpu, deep, speed
 from benchmarks.provenance import stored
@@ -231,9 +232,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures there, beside those of other parts")
     args = parser.parse_args()
     chosen = args.parts or parts
-    unknown = [part for part in chosen if part not in parts]
-    if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(parts)}")
+    check_names(parser, chosen, parts)
     measure: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "offsets": arenas, "optimum": lambda: beside_the_optimum(args.solve),
         "residual": lambda: figure_residual(args.depths), "recurrent": lambda: figure_recurrent(args.lengths),

@@ -116,7 +116,7 @@ def perceptron(layers: int, batch: int, width: int, classes: int = 1000) -> Grap
 
 
 def recurrent(steps: int, layers: int = 2, units: int = 64, batch: int = 16, classes: int = 1000) -> Graph:
-    """LSTM layers over so many steps, unrolled, and a product behind the last; seeded weights."""
+    """LSTM layers, unrolled over `steps` steps, followed by a matrix product; seeded weights."""
     b, r = GraphBuilder(), np.random.default_rng(0)
 
     def weight(name: str, *shape: int) -> str:
@@ -134,7 +134,7 @@ def recurrent(steps: int, layers: int = 2, units: int = 64, batch: int = 16, cla
 
 @dataclass(frozen=True)
 class Network:
-    """A network that is executed: a residual one, or so many layers of a perceptron, for inputs of ``shape``."""
+    """Executed network: a residual network or a perceptron of several layers, for inputs of ``shape``."""
 
     form: Residual | int
     shape: tuple[int, ...]

@@ -1,6 +1,6 @@
 """Training steps that are compiled, planned and run within budgets: measured arenas, resident memory, equal bits, time.
 
-Beside them stands what PyTorch makes of its own memory budget (`resident.py`).
+Their peer is PyTorch with its own memory budget (`resident.py`).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _pick(random: np.random.Generator, choices: Sequence[int]) -> int:
 
 
 def _convolutions(random: np.random.Generator) -> list[layers.Convolution]:
-    """Of sizes as in image networks, not only powers of two; the fewer channels, the larger the image."""
+    """Convolutions of sizes as in image networks, not only powers of two; the fewer channels, the larger the image."""
     found = []
     for number in range(14):
         size = _pick(random, (7, 10, 13, 14, 19, 20, 27, 28, 38, 40, 55, 56, 75, 80, 112))

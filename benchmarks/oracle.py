@@ -20,7 +20,7 @@ from burnish.tune.validation import trial_of
 
 @dataclass(frozen=True)
 class Known:
-    """What one candidate costs: `seconds` a run, infinite if it fails; and what trying it took."""
+    """Measured cost of one candidate: `seconds` a run, infinite if it fails; and what trying it took."""
 
     seconds: float
     building: float
@@ -37,7 +37,7 @@ class Oracle:
         self._race = PairedMeasurer(evaluator)
 
     def ask(self, points: Points) -> list[Known]:
-        """What is known of points (n, width), after measuring those that are new."""
+        """Measurements of points (n, width); new points are measured first."""
         keys = self.task.space.space.keys(points).tolist()
         fresh = {key: row for row, key in enumerate(keys) if key not in self.known}
         if fresh:
@@ -105,7 +105,7 @@ class Apart(Oracle):
             self.known[key] = Known(found.seconds * self._reference / now, building, took)
 
     def _time(self, trials: Sequence[KernelTrial], builds: Sequence[Build]) -> list[tuple[Measurement, float]]:
-        """What became of every trial, and the seconds that measuring it took: of two rounds the faster time.
+        """Outcome of every trial, and the seconds that measuring it took: of two rounds the faster time.
 
         What else a machine does makes times longer only, and comes in bursts that are longer than a measurement.
         """

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 import burnish as bn
 from benchmarks import models
+from benchmarks.harness import check_names
 from benchmarks.paired import paired
 from benchmarks.provenance import stored
 from burnish.machines.target import target
@@ -195,9 +196,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--json", type=Path, help="a file to write what was measured to")
     args = parser.parse_args()
-    unknown = [name for name in args.names if name not in NETWORKS]
-    if unknown:
-        parser.error(f"unknown networks {', '.join(unknown)}; known: {', '.join(NETWORKS)}")
+    check_names(parser, args.names, NETWORKS)
     rows: dict[str, Row] = {}
     for name in args.names or NETWORKS:
         row = rows[name] = measure(name, args.threads, args.rounds)

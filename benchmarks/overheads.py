@@ -1,4 +1,4 @@
-"""What surrounds a model's own time: import, compile (cold and from the kernel cache), load, one call,
+"""Overheads around a model's own time: import, compile (cold and from the kernel cache), load, one call,
 one parallel region.
 
 `python -m benchmarks.overheads [--threads N] [--json]`

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from benchmarks import layers
+from benchmarks.harness import check_names
 from benchmarks.provenance import stored
 from burnish.driver.compilation import Compilation, assemble, compile_kernels
 from burnish.graph.evaluate import evaluate
@@ -106,9 +107,7 @@ def main() -> None:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    unknown = [name for name in args.layers if name not in known]
-    if unknown:
-        parser.error(f"unknown layers {', '.join(unknown)}; known: {', '.join(known)}")
+    check_names(parser, args.layers, known)
     rows = [measure(known[name], args.calls, args.threads, args.target) for name in args.layers or DEFAULT]
     if args.json:
         print(stored([asdict(row) for row in rows], indent=1))

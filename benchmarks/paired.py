@@ -70,7 +70,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def _calls_for(function: Callable[[], object], min_time: float) -> int:
-    """How many calls last at least ``min_time`` seconds; the trials warm caches and clocks up."""
+    """Number of calls that last at least ``min_time`` seconds; the trials warm caches and clocks up."""
     calls = 1
     while True:
         elapsed = _seconds(function, calls)

@@ -14,15 +14,14 @@ RNNLM in < 10 s.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import run_parts
 from benchmarks.parallel_networks import NETWORKS, lenet, rnnlm
 from benchmarks.parallel_quality import GAPS, cpu, networks, show, simulated, starts_of
-from benchmarks.provenance import stored
 from burnish.parallel.simulate.exact import optimum
 from burnish.parallel.simulate.search import search
 
@@ -69,12 +68,7 @@ def main() -> None:
         "quality": lambda: networks(given.seconds, tuple(given.networks.split(",")), ("p100:4x4",)),
         "speed": lambda: speed(given.seconds), "exact": lambda: exact(given.seconds),
     }  # fmt: skip
-    unknown = [part for part in given.parts if part not in parts]
-    if unknown:
-        sys.exit(f"parallel: found {unknown}; allowed: {', '.join(parts)}")
-    found = {part: parts[part]() for part in given.parts}
-    if given.json is not None:
-        given.json.write_text(stored(found, indent=1), encoding="utf-8")
+    run_parts(parser, given.parts, parts, given.json)
 
 
 if __name__ == "__main__":

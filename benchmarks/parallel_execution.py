@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +31,8 @@ from typing import Any
 import numpy as np
 
 import burnish as bn
+from benchmarks.harness import run_parts
 from benchmarks.parallel_memory import memory
-from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.comm import launch
 from burnish.errors import WorkerError
@@ -98,12 +97,12 @@ def planned(ranks: LaunchConfig) -> list[Row]:
 
 
 def predicted_ms(sim: Simulator, choice: np.ndarray, clock: str) -> float:
-    """Of a step; on the clock of threads what the busiest device computes, messages at both ends among it."""
+    """Predicted milliseconds of a step; by the clock of threads, the computation and messages of the busiest device."""
     return (sim.full(choice) if clock == "wall" else int(sim.loads(choice).max())) / 1e6
 
 
 def compared(predicted: np.ndarray, measured: np.ndarray) -> Row:
-    """How far predictions are, and whether they order strategies as measurements do."""
+    """Errors of predictions, and whether they order strategies as measurements do."""
     ratio = predicted / measured
     ranks = [np.argsort(np.argsort(v)) for v in (predicted, measured)]
     return {
@@ -355,12 +354,7 @@ def main() -> None:
         "memory": lambda: memory(wide(), given.strategies or 10), "accuracy": accuracy,
         "overlap": overlap, "killed": killed,
     }  # fmt: skip
-    unknown = [part for part in given.parts if part not in parts]
-    if unknown:
-        sys.exit(f"parallel_execution: found {unknown}; allowed: {', '.join(parts)}")
-    found = {part: parts[part]() for part in given.parts}
-    if given.json is not None:
-        given.json.write_text(stored(found, indent=1), encoding="utf-8")
+    run_parts(parser, given.parts, parts, given.json)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def memory(graphs: Mapping[str, Graph], count: int) -> list[Row]:
             plan = splits_of(model, space.strategy(choice))
             said = np.array([kept_bytes(m) for m in rank_memory(step, plan, 2, target("cpu"))])
             made = compile_ranks(step, plan, 2, target("cpu"))
-            real = np.array([kept_bytes(m) for m in launch(told_memory, [(e,) for e in made])])
+            real = np.array([kept_bytes(m) for m in launch(allocated_memory, [(e,) for e in made])])
             errors.append(float(np.abs(said / real - 1).max()))
             estimates += (program_bytes(problem, choice, SLOTS).total / real).tolist()
             most = float(real.max()) if number == 0 else most
@@ -70,7 +70,7 @@ def memory(graphs: Mapping[str, Graph], count: int) -> list[Row]:
 
 
 def within(step: Graph, model: OperationGraph, most: float, share: float) -> Row:
-    """What the search finds within a share of so many bytes a device, and what its programs need."""
+    """Plan found by the search within a share of a device's memory, and the bytes that its programs need."""
     here = machine("host:2")
     room = int(share * most)
     tight = replace(here, devices=tuple(replace(d, memory=room) for d in here.devices))
@@ -89,6 +89,6 @@ def within(step: Graph, model: OperationGraph, most: float, share: float) -> Row
     return {**row, "estimated": estimated, "needed": needed, "fits": needed <= room, "ms": found.ns / 1e6}
 
 
-def told_memory(comm: Comm, executable: Executable) -> dict[str, int]:
-    """Of one rank, as allocated."""
+def allocated_memory(comm: Comm, executable: Executable) -> dict[str, int]:
+    """Bytes of one rank, as allocated."""
     return RankStep(Module(executable, 1, comm=comm), comm).memory

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import check_names
 from benchmarks.parallel_networks import NETWORKS
 from benchmarks.provenance import stored
 from burnish.parallel.model.costs import Roofline
@@ -155,9 +156,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--equal", type=int, default=10_000, help="proposals whose two simulations are compared")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(words)
-    unknown = [name for name in arguments.networks if name not in NETWORKS]
-    if unknown:
-        parser.error(f"network '{unknown[0]}'; allowed: {', '.join(NETWORKS)}")
+    check_names(parser, arguments.networks, NETWORKS)
     rows = []
     for devices in map(int, arguments.devices.split(",")):
         for name in arguments.networks:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import check_names
 from benchmarks.parallel_networks import NETWORKS
 from benchmarks.parallel_quality import cpu, show, simulated, starts_of
 from benchmarks.provenance import stored
@@ -89,7 +90,7 @@ def found_in(sim: Simulator, choice: np.ndarray) -> list[Row]:
 
 
 def kind_of(op: Operation) -> str:
-    """What its nodes do, in the order of the model, each once."""
+    """Kind of an operation: its nodes' operators, in the model's order, without repetition."""
     return " ".join(dict.fromkeys(node.op for node in op.nodes))
 
 
@@ -118,7 +119,7 @@ def strategies(seconds: float) -> list[Row]:
 
 
 def links(seconds: float) -> list[Row]:
-    """Of the operations in two parts, how many are on two devices that share a switch of the K80 node."""
+    """Placement of operations in two parts: their number, and that of those on two devices of one switch (K80)."""
     sim = simulated(model_of("inception_v3", 4), "k80:1x4", "after")
     found = search(sim, starts_of(sim), cpu(seconds))
     pairs = [set(one["devices"]) for one in found_in(sim, found.choice) if len(set(one["devices"])) == 2]
@@ -138,8 +139,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of CPU, of each search")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    if unknown := set(given.parts) - set(PARTS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(PARTS)}")
+    check_names(parser, given.parts, PARTS)
     found = {part: PARTS[part](given.seconds) for part in given.parts}
     if given.json is not None:
         given.json.write_text(stored({"seconds": given.seconds, **found}, indent=1), encoding="utf-8")

@@ -98,9 +98,9 @@ def balance(name: str, graph: Graph, parts: Iterable[int], rounds: int, clustere
 
 
 def errors(work: Work, features: Graphs, starts: list[Cuts], pieces: int, seed: int, rounds: int) -> Row:
-    """How far predictions are off for random ranges that were not fitted, all layers, and what two measurements of
-    one range differ by: medians. The model is fitted to the starts and pieces of them, which are measured in the same
-    rounds: what else runs slows both alike.
+    """Median error of predictions for random ranges that were not fitted, and median difference between two
+    measurements of one range, over all layers. The model is fitted to the starts and pieces of them, which are
+    measured in the same rounds: what else runs slows both alike.
     """
     rng = np.random.default_rng(seed)
     held = [np.sort(rng.integers(1, features.vertices, 7)) for _ in range(TRIALS)]
@@ -173,7 +173,7 @@ def inferred(name: str, works: Sequence[Work], partitioner: Partitioner, parts: 
 
 
 def missed(rows: list[Row]) -> list[str]:
-    """What ``BARS`` and ``OVER_EDGES`` ask of rows, and they do not have."""
+    """Requirements of ``BARS`` and ``OVER_EDGES`` that rows miss."""
     out = []
     for row in rows:
         name = f"{row['graph']}, {row['parts']} workers"
@@ -192,7 +192,7 @@ def missed(rows: list[Row]) -> list[str]:
 
 
 def possible(row: Row) -> float:
-    """How much faster than equal vertices the best cuts are that were found with measurements of the graph itself."""
+    """Upper bound: speed-up over equal vertices of the best cuts found with measurements of the graph itself."""
     return float(max(row["possible"]["searched"], row["over"]["vertices"]))
 
 
@@ -216,7 +216,7 @@ def table(rows: list[Row]) -> Table:
 
 
 def by_graph(rows: list[Row]) -> Table:
-    """Of graphs that were not learned from, each: over equal vertices, and what cuts measured on it reach."""
+    """Results by graph, of those not learned from: over equal vertices, and by cuts measured on it."""
     result = Table(title="unseen graphs, one by one")
     for heading in ("graph", "workers", "over vertices", "searched", "level", "most edges over mean"):
         result.add_column(heading, justify="left" if heading == "graph" else "right")

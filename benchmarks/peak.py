@@ -1,4 +1,4 @@
-"""What the machine can do at most: float32 multiply-adds per second, and bytes read from memory per second.
+"""Peak rates of the machine: float32 multiply-adds per second, and bytes read from memory per second.
 
 Beside the multiply-adds on registers stand those of a register tile that reads its operands from the first cache, as a
 convolution must. Where a neighbour's work shares the core, the first keeps its rate and the second does not: two
@@ -126,7 +126,7 @@ class Kernels:
         self._read = ctypes.CFUNCTYPE(None, *arguments)(self._engine.get_function_address("read"))
 
     def read(self, data: int, groups: int) -> None:
-        """Adds up so many groups of STREAMS vectors once; leaves the sum in the first vector."""
+        """Adds up the groups of STREAMS vectors once; leaves the sum in the first vector."""
         self._read(data, groups, 1, data)
 
 

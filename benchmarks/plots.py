@@ -56,6 +56,40 @@ def strategy(path: Path, layers: Mapping[str, Sequence[Mapping[str, Any]]], devi
     _save(figure, path)
 
 
+def graphs(path: Path, sides: Mapping[str, Sequence[tuple[str, Sequence[int], bool]]]) -> None:
+    """Graphs side by side, of operators (label, numbers of those that they read, whether colored), inputs above."""
+    pyplot = _pyplot()
+    figure, every = pyplot.subplots(1, len(sides), figsize=(7 * len(sides), 7), squeeze=False)
+    for axes, (title, operators) in zip(every[0], sides.items(), strict=True):
+        depth, places, used = list[int](), list[tuple[float, float]](), dict[int, int]()
+        for _, reads, _ in operators:
+            depth.append(1 + max((depth[other] for other in reads), default=-1))
+            places.append((used.setdefault(depth[-1], 0), -depth[-1]))
+            used[depth[-1]] += 1
+        places = [(x - (used[-int(y)] - 1) / 2, y) for x, y in places]
+        for number, (text, reads, colored) in enumerate(operators):
+            for other in reads:
+                axes.annotate(
+                    "",
+                    places[number],
+                    places[other],
+                    arrowprops={"arrowstyle": "-", "color": "0.7", "lw": 0.7},
+                    zorder=0,
+                )
+            box = {
+                "boxstyle": "round",
+                "facecolor": "tab:orange" if colored else "white",
+                "edgecolor": "0.4",
+                "lw": 0.6,
+            }
+            axes.text(*places[number], text, ha="center", va="center", fontsize=6, bbox=box)
+        axes.set_xlim(-max(used.values()) / 2, max(used.values()) / 2)
+        axes.set_ylim(-max(depth) - 0.7, 0.7)
+        axes.set_title(title, fontsize=8)
+        axes.axis("off")
+    _save(figure, path)
+
+
 def _pyplot() -> Any:
     matplotlib: Any = require("matplotlib", "plot")
     matplotlib.use("svg")
@@ -117,6 +151,23 @@ def _recomputing(network: str, x: str) -> Callable[[Any, Path], None]:
     return draw
 
 
+def _substitutions(report: Any, path: Path) -> None:
+    """Figure 2.8 of TASO: a cell of NasNet-A before and after, values that the other side has not colored."""
+    row = next(each for each in report["sequences"] if each["machine"] == "gpu-like")
+    graphs(path, {"before": row["before"], "\n".join(row["applied"]): row["after"]})
+
+
+def _clocks(kernel: str) -> Callable[[Any, Path], None]:
+    """Figures 6 and 11 of AdaTune: the best so far over the time of a session, medians of the seeds."""
+
+    def draw(report: Any, path: Path) -> None:
+        rows = [row for row in report["sections"]["adatune curves"] if row["kernel"] == kernel]
+        lines = {row["variant"]: [point[:2] for point in row["seconds, median, low, high"]] for row in rows}
+        curves(path, lines, "s of session", "time over the best one's")
+
+    return draw
+
+
 FIGURES: Mapping[str, tuple[str, Callable[[Any, Path], None]]] = {  # by file: the results' name and what draws it
     "parallel-search": ("parallel-studies", _searches),
     "parallel-strategy-inception": ("parallel-studies", _strategy("inception_v3")),
@@ -124,6 +175,9 @@ FIGURES: Mapping[str, tuple[str, Callable[[Any, Path], None]]] = {  # by file: t
     "boost-epsilons": ("boost-convergence", _accuracies("Fig. 2.3", "AUC, held out")),
     "boost-ranking": ("boost-convergence", _accuracies("Table 2.4", "NDCG@10, held out")),
     "memory-speed-depth": ("memory-speed", _recomputing("residual", "layers")),
+    "rewrite-sequences": ("rewrite-sequences", _substitutions),
+    "adatune-convolution": ("replay-adatune", _clocks("C8")),
+    "adatune-batched": ("replay-adatune", _clocks("BMM")),
     "memory-speed-length": ("memory-speed", _recomputing("lstm", "steps")),
 }
 

@@ -46,7 +46,7 @@ def stored(report: Mapping[str, Any] | Sequence[Any], **how: Any) -> str:
 
 
 def kind_of_machine() -> str:
-    """How files of results call this machine: its maker's word for the CPU, its widest vectors, its cores."""
+    """Name of this machine in files of results: its maker's word for the CPU, its widest vectors, its cores."""
     own = host()
     makers = [word for word in ("epyc", "xeon", "ryzen", "core") if word in _model().lower()]
     vectors = [word for word in ("amx-bf16", "avx512f", "avx2") if word in own.features]

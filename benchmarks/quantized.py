@@ -66,7 +66,7 @@ def blocks(image: int = 224) -> list[list[Layer]]:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Of one convolution: int8 [O, C, K, K], int32 [O], and the shift."""
+    """Weights of one convolution: int8 [O, C, K, K], int32 [O], and the shift."""
 
     weight: np.ndarray
     bias: np.ndarray

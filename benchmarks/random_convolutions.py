@@ -57,7 +57,7 @@ class RandomConvolution:
 
     @property
     def flops(self) -> int:
-        """Of the direct algorithm."""
+        """Floating-point operations of the direct algorithm."""
         return 2 * self.batch * (-(-self.size // self.stride)) ** 2 * math.prod(self.weight_shape)
 
     def model(self, random: np.random.Generator) -> bytes:

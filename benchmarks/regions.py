@@ -62,7 +62,7 @@ class CountedWorkers(Workers):
         return ctypes.cast(self._stand_in, ctypes.c_void_p).value or 0, 0
 
     def each(self, region: Any, extent: int, *arguments: Any, grain: int = 1) -> None:
-        """As `Workers.each`; regions of one part count too."""
+        """Parallel region, as `Workers.each`; regions of one part count too."""
         self.calls.append((region.py_func.__name__, len(self.regions)))
         region(self.region, extent, grain, *arguments)
 

@@ -2,8 +2,8 @@
 
 `python -m benchmarks.rewrite [SECTION ...] [--json]`; each section is a module of benchmarks/rewriting with ``run`` and
 ``table``. `speed MODEL ... [--check]` takes only these models, and compares the graphs by the definitions, in float64;
-`runtimes MODEL ...` too takes only these. `groups`, `uses`, `layouts` and `runtimes` are figures 2.9, 2.10 with 2.11,
-2.12 and 2.7 of Jia's thesis.
+`runtimes MODEL ...` too takes only these. `groups`, `uses`, `layouts`, `runtimes` and `sequences` are figures 2.9, 2.10
+with 2.11, 2.12, 2.7 and 2.8 of Jia's thesis.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from benchmarks.harness import check_names
 from benchmarks.provenance import stored
 from benchmarks.rewriting import speed
 
-SECTIONS = ("generator", "verifier", "search", "speed", "groups", "uses", "layouts", "runtimes")
+SECTIONS = ("generator", "verifier", "search", "speed", "groups", "uses", "layouts", "runtimes", "sequences")
 OF_MODELS = ("speed", "runtimes")
 
 

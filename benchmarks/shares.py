@@ -56,7 +56,7 @@ class Work:
         return tuple(layer[0 if self.first else 1] for layer in self.layers)
 
     def calls(self, cuts: Cuts) -> Calls:
-        """What each worker computes, compiled."""
+        """Compiled calls of each worker."""
         return [[self._layer(part, layer) for layer in range(len(self.layers))] for part in split(self.csr, cuts)]
 
     def _layer(self, part: GraphPart, layer: int) -> Callable[[], object]:

@@ -159,21 +159,21 @@ def main() -> None:
     if arguments.json:
         print(stored({**options, "models": found}, indent=2))
     else:
-        for name, told in found.items():
-            for row in told["rows"]:
+        for name, result in found.items():
+            for row in result["rows"]:
                 print(
                     f"{name:10} {row['size']:4}: {row['symbolic_ms']:8.2f} ms, for the size {row['static_ms']:8.2f}, "
                     f"ratio {row['ratio']:5.3f}, {row['speedup']:5.3f} of the fastest peer, "
                     f"error {row['error']:.1e}, pause {row['pause_ms']:+6.1f} ms"
                 )
-            took = told["compile_seconds"]
+            took = result["compile_seconds"]
             print(
-                f"{name}: mean {told['mean']:.3f}, worst {told['worst']:.3f}; beside the fastest peer "
-                f"{told['speedup']:.3f}, least {told['least_speedup']:.3f}; 200 random sizes: "
-                f"{told['memory_mb']:+.1f} MB; "
+                f"{name}: mean {result['mean']:.3f}, worst {result['worst']:.3f}; beside the fastest peer "
+                f"{result['speedup']:.3f}, least {result['least_speedup']:.3f}; 200 random sizes: "
+                f"{result['memory_mb']:+.1f} MB; "
                 f"compiled in {took['symbolic']:.2f} s, for a size {took['static']:.2f} s"
             )
-    bad = [name for name, told in found.items() if told["mean"] > MEAN or told["worst"] > WORST]
+    bad = [name for name, result in found.items() if result["mean"] > MEAN or result["worst"] > WORST]
     if bad:
         sys.exit(f"{', '.join(bad)}: allowed are {MEAN} in the mean and {WORST} at each size")
 

@@ -1,6 +1,7 @@
 """The published studies of tuners, repeated: strategies that differ in one part, on one kernel, in equal trials.
 
-`models`: boosted trees, TreeGRU, genetic and random search (AutoTVM, figure 5.4 of thesis-chen), and Burnish's own.
+`models`: boosted trees, TreeGRU, genetic and random search (AutoTVM, figure 5.4 of thesis-chen), and Burnish's own;
+"x2" have two trials for each of the others'.
 `objective`: ranking or regression (figure 5.5). `diversity`: how much a batch must cover (figure 5.6), chosen from 32
 candidates for each place, and from two.
 `uncertainty`: the mean, expected improvement or an upper bound by an ensemble of five (figure 5.7).
@@ -20,7 +21,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf
@@ -43,11 +44,19 @@ from burnish.kernels.cpu.tiled_nests import TILED
 from burnish.machines.target import target
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.models.base import CostModel
-from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import machine
 from burnish.tune.space import Alternative, TuningSpace
-from burnish.tune.strategy import AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, TuningStrategy
+from burnish.tune.strategy import (
+    AUTOTVM,
+    AUTOTVM_EI,
+    AUTOTVM_UCB,
+    BURNISH,
+    GENETIC,
+    RANDOM,
+    TREEGRU,
+    TuningStrategy,
+)
 from burnish.tune.tasks import TuningTask, tuning_tasks
 from burnish.tune.tuner import Tuner
 
@@ -55,17 +64,17 @@ from burnish.tune.tuner import Tuner
 SEARCH = AUTOTVM.with_(batch=16, initial=16, informed=False)
 CHANCE = RANDOM.with_(batch=16, informed=False)
 MACHINE = target("cpu,-amx")  # where all convolutions and products are sums of float32 products
-
-
-def _ensemble(seed: int) -> BootstrapEnsemble:
-    return BootstrapEnsemble(TreeModel("regression", seed=seed), seed=seed)
+EVOLVED = GENETIC.with_(batch=16, informed=False)
+ENSEMBLE = SEARCH.with_(model=AUTOTVM_EI.model)
+TIMES = {"random x2": 2, "genetic x2": 2}  # trials for each one of the other variants
 
 
 SECTIONS: Mapping[str, Mapping[str, TuningStrategy]] = {
     "models": {
         "burnish": BURNISH.with_(transfer=False, informed=False), "trees": SEARCH,
         "TreeGRU": TREEGRU.with_(batch=16, initial=16, informed=False),
-        "genetic": GENETIC.with_(batch=16, informed=False), "random": CHANCE,
+        "genetic": EVOLVED, "genetic x2": EVOLVED.with_(batch=32), "random x2": CHANCE.with_(batch=32),
+        "random": CHANCE,
     },
     "objective": {
         "rank": SEARCH, "regression": SEARCH.with_(model=lambda seed: TreeModel("regression", seed=seed)),
@@ -81,7 +90,8 @@ SECTIONS: Mapping[str, Mapping[str, TuningStrategy]] = {
         "contextual": SEARCH.with_(share="contextual"), "random": CHANCE,
     },
     "uncertainty": {
-        **{name: SEARCH.with_(model=_ensemble, acquisition=name) for name in ("mean", "ei", "ucb")},
+        "mean": ENSEMBLE,
+        **{each.acquisition: ENSEMBLE.with_(acquisition=each.acquisition) for each in (AUTOTVM_EI, AUTOTVM_UCB)},
         "random": CHANCE,
     },
 }  # fmt: skip
@@ -90,7 +100,12 @@ REFERENCE = "random"
 
 def kernel(layer: str) -> TuningTask:
     """The kernel of a layer that has the most work, by its definition and in the space that follows from it."""
-    graph = optimize(import_graph(onnx.load_from_string(operators()[layer]())), exact=True)
+    return most_work(onnx.load_from_string(operators()[layer]()))
+
+
+def most_work(model: onnx.ModelProto) -> TuningTask:
+    """The kernel of a model that has the most work, by its definition and in the space that follows from it."""
+    graph = optimize(import_graph(model), exact=True)
     most = max(tuning_tasks(graph, MACHINE, exact=True), key=lambda task: task.flops)
     task = most.space.default.alternative.task
     return replace(most, space=TuningSpace([Alternative("tiled", task, TILED, TILED.on(task, MACHINE).space, MACHINE)]))
@@ -118,25 +133,26 @@ def search(
     judge: Oracle | None = None,
     prior: CostModel | None = None,
     seconds: float = inf,
+    timer: Callable[[], float] = time.perf_counter,
 ) -> Search:
-    """So many trials of one strategy, no batch of which begins after so many seconds of its clock.
+    """Search by one strategy: at most `trials` trials, no batch of which begins after `seconds` of its clock.
 
-    `judge` says what the best ones cost, if another should than says what candidates cost.
+    `judge` says what the best ones cost, if another should than says what candidates cost. `timer` times proposing.
     """
     tuner = Tuner(oracle.task.space, strategy, seed, prior)
     best: list[float] = []
     clock: list[float] = []
     passed, measuring, building, least, judged = 0.0, 0.0, 0.0, inf, inf
     while len(best) < trials and passed < seconds and not tuner.exhausted:
-        began = time.perf_counter()
+        began = timer()
         points = tuner.propose(min(strategy.batch, trials - len(best)))
         if not len(points):
             break
-        proposing = (time.perf_counter() - began) / len(points)
+        proposing = (timer() - began) / len(points)
         found = oracle.ask(points)
-        began = time.perf_counter()
+        began = timer()
         tuner.observe(points, [known.seconds for known in found])
-        proposing += (time.perf_counter() - began) / len(points)
+        proposing += (timer() - began) / len(points)
         for point, known in zip(points, found, strict=True):
             passed += proposing + known.building + known.measuring
             measuring += known.measuring
@@ -147,6 +163,11 @@ def search(
             best.append(judged)
             clock.append(passed)
     return Search(np.array(best), np.array(clock), measuring / passed, building / passed)
+
+
+def thinned(found: Search, times: int) -> Search:
+    """A search whose every so many trials count as one (the baselines "x2" of figure 5.4)."""
+    return replace(found, best=found.best[times - 1 :: times], clock=found.clock[times - 1 :: times])
 
 
 @dataclass(frozen=True)
@@ -171,7 +192,7 @@ def middle(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def first_below(curve: NDArray[np.float64], bar: float, axis: NDArray[np.float64]) -> float:
-    """Where on the axis a falling curve comes to the bar."""
+    """First position on the axis at which a falling curve reaches the bar."""
     there = np.flatnonzero(curve <= bar)
     return float(axis[there[0]]) if len(there) else float(axis[-1]) * (1 + 1 / len(axis))
 
@@ -184,10 +205,11 @@ def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int
     oracle = Oracle(kernel(layer), evaluator)
     done: dict[tuple[TuningStrategy, int], Search] = {}
     for seed, section in product(range(seeds), sections):
-        variants = list(SECTIONS[section].values())
-        for strategy in variants[seed % len(variants) :] + variants[: seed % len(variants)]:
+        variants = list(SECTIONS[section].items())
+        for name, strategy in variants[seed % len(variants) :] + variants[: seed % len(variants)]:
             if (strategy, seed) not in done:
-                done[strategy, seed] = search(strategy, seed, trials, oracle)
+                times = TIMES.get(name, 1)
+                done[strategy, seed] = thinned(search(strategy, seed, times * trials, oracle), times)
     least = min(float(own.best[-1]) for own in done.values())
     rows = []
     for section in sections:
@@ -197,7 +219,7 @@ def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int
 
 
 def row(section: str, layer: str, name: str, own: Sequence[Search], reference: Sequence[Search], least: float) -> Row:
-    """What one variant's searches come to, beside those of the reference with equal seeds."""
+    """Results of one variant's searches against those of the reference with equal seeds."""
     end = min(len(s.best) for s in own)
     steps = [*(n for n in (16, 32, 64, 128, 256, 512, 1024) if n < end), end]
     after = {n: middle([float(s.best[n - 1]) / least for s in own]) for n in steps}

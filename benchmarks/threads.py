@@ -1,4 +1,4 @@
-"""How a model's kernels split over many threads: parts, balance, serial remainder, and the time projected from them.
+"""Scaling of a model's kernels over many threads: parts, balance, serial remainder, and the time projected from them.
 
 `python -m benchmarks.threads [NAME ...] [--training] [--threads T] [--target NAME] [--all] [--json]`
 

@@ -1,4 +1,4 @@
-"""How fast the tuner goes: candidates a second as a session tries them, where their time goes, and one proposal.
+"""Throughput of the tuner: candidates a second in a session, the breakdown of their time, and one proposal.
 
 `python -m benchmarks.tune throughput [LAYER ...] [--trials N] [--json]`
 """
@@ -197,7 +197,7 @@ def proposal(task: TuningTask, known: Tuner) -> float:
 
 
 def show(found: Sequence[Throughput]) -> None:
-    """What was asked and found, then where the time goes: of each session, and of each of its alternatives."""
+    """Prints the rates required and reached, then the breakdown of time by session and by alternative."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     bars = Table("layer", "candidates/s", "asked", "failed", "proposal s", "asked", title="Throughput of the tuner")
     for each in found:

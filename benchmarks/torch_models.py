@@ -33,7 +33,7 @@ Call = Callable[[], Any]
 def contenders(
     network: Any, inputs: Mapping[str, np.ndarray], threads: int, folder: Path, opset: int
 ) -> dict[str, Callable[[], Call]]:
-    """What makes each contender's call, from the network on."""
+    """Constructor of each contender's call, from the network."""
     torch = require("torch", extra="torch")
     from burnish.torch import register
 

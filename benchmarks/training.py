@@ -4,7 +4,7 @@ Steps are forward, loss, backward and an update by SGD with momentum: ResNet-18 
 a GPT, an LSTM language model. All contenders begin with the same weights, whose losses of the first steps are compared,
 and take turns: PyTorch eager, with images channels last, by torch.compile where there is a C++ compiler, and Burnish.
 `ratio` is Burnish's time over that of the fastest of them; with `--exact`, Burnish runs a second time without
-transformations that change rounding (no Winograd), whose `exact_ratio` is told too. Kernels: gradients of convolutions
+transformations that change rounding (no Winograd), reported as `exact_ratio`. Kernels: gradients of convolutions
 C2…C12 and depthwise D1…D9 (TVM paper, Table 4.2, batch 16) by input and by weight, of matrix products by both factors,
 of pools, norms, softmax and an embedding; `forward` is our own forward kernel's time without Winograd.
 

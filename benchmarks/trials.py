@@ -1,8 +1,8 @@
-"""How few trials tuning takes: Burnish's strategy beside random search, in Burnish's own spaces; and its stop rule.
+"""Number of trials that tuning needs: Burnish's strategy beside random search, in its own spaces; and its stop rule.
 
 Two random searches are its measure. `random` draws from all candidates alike, and 2,000 of those are measured, or all
 there are. `by way` draws a way to compute the kernel first (a template with an algorithm), then a candidate of it, as
-`search.space.Union` does: ways with few candidates are soon known whole. Of each way so many random candidates are
+`search.space.Union` does: ways with few candidates are soon exhausted. Of each way `--each` random candidates are
 measured for it. Every seed draws those measured in another order. The strategy searches in two ways: `burnish`, as it
 ships, from the templates' choices on and with the model that comes with Burnish, which was trained on other operators
 (`benchmarks.gather` leaves those of the tables out); and `unprimed`, without either. Every search makes 64 trials, and
@@ -10,8 +10,8 @@ the first of `burnish` more. A candidate is measured once, whichever search asks
 measured anew, in turns, since the lowest of many times is lower than it should be: curves are by these times.
 
 `after`: the best of a search's first 64 trials over the best that was found at all, measured in pairs.
-`needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about what can be told
-apart; for both kinds of random search, and of these themselves. One that never is counts a trial more than it made.
+`needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about the
+resolution; for both kinds of random search, and of these themselves. One that never is counts one trial more.
 `stop rule`: what `tune/remaining_gain.py` expects of as many trials again, after 16 and 32 of `burnish`, of its longest
 searches after 64, … too; and what they brought.
 
@@ -63,7 +63,7 @@ STOPS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.0)  # expected gains between which fore
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: `random` candidates of all, `each` of every way; trials of the `longest` search; seeds."""
+    """Sizes of the study: `random` candidates of all, `each` of every way; trials of the `longest` search; seeds."""
 
     random: int
     each: int
@@ -73,7 +73,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Tried:
-    """What was measured of one kernel: settled `seconds` by the key of a candidate, and the keys that searches tried in
+    """Measurements of one kernel: settled `seconds` by the key of a candidate, and the keys that searches tried in
     turn, by strategy and seed. `ways`: the number of candidates of each way to compute it. Those measured for random
     search: `drawn` from all, and `apart` from each way. `pairs`: of those that are a search's best after SHORT, the
     time over that of the best of all, measured in turns: ratio, and the ends of its interval.
@@ -101,7 +101,7 @@ class Tried:
         return order[:BAR]
 
     def by_way(self, seed: int) -> list[int]:
-        """As `random`, way by way. What is measured of a large way is drawn repeatedly."""
+        """Random searches as `random`, way by way. What is measured of a large way is drawn repeatedly."""
         random = np.random.default_rng(seed)
         orders = [random.permutation(keys).tolist() for keys in self.apart]
         found: list[int] = []
@@ -146,7 +146,7 @@ def sample(first: int, size: int, count: int) -> list[int]:
 
 
 def go_on(tuner: Tuner, oracle: Oracle, trials: int) -> None:
-    """Goes on to so many trials; the defaults come first and alone, as in a session."""
+    """Continues a search up to `trials`; the defaults come first and alone, as in a session."""
     batch = tuner.strategy.batch
     while len(tuner.costs) < trials and not tuner.exhausted:
         first = tuner.strategy.informed and not tuner.costs
@@ -160,8 +160,8 @@ def _trial(oracle: Oracle, key: int) -> KernelTrial:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Of one kernel, by strategy: medians over the seeds, with the least and the most. `size`: the candidates it has,
-    and how many were `measured`; `best`: seconds. `needed`: by the random search that is to be equalled.
+    """Results on one kernel, by strategy: medians over the seeds, with the least and the most. `size`: its candidates,
+    of which `measured` were measured; `best`: seconds. `needed`: by the random search that is to be equalled.
     """
 
     layer: str
@@ -173,7 +173,7 @@ class Kernel:
 
 
 def kernel(tried: Tried) -> Kernel:
-    """What the searches on a kernel come to."""
+    """Results of the searches on a kernel."""
     least = tried.seconds[tried.best(tried.seconds)]
     after = {n: middle([tried.pairs[tried.best(own[:SHORT])][0] for own in f]) for n, f in tried.searches.items()}
     seeds = range(max(map(len, tried.searches.values())))
@@ -209,7 +209,7 @@ class Calibration:
 
 
 def calibration(every: Sequence[Tried]) -> list[Calibration]:
-    """What the stop rule says of as many trials again, beside what these brought, over all searches as shipped."""
+    """Calibration of the stop rule: the gain it expects of as many trials again against their outcome, all searches."""
     pairs = []
     for tried in every:
         for own in tried.searches["burnish"]:

@@ -5,7 +5,7 @@ time after 16, 32, 64, … trials relative to the best of the same search at its
 second. Times within a search are free of the machine's drift as far as the search can take it out (`tune/session.py`);
 "best / default" is measured in turns at the end of each search.
 
-`models`: whole models tuned for so many seconds, then beside their untuned selves, onnxruntime and OpenVINO.
+`models`: whole models tuned for `--tuning-seconds`, then against their untuned selves, onnxruntime and OpenVINO.
 
 `throughput`: candidates compiled, checked and measured a second, by stage, and the seconds of one proposal.
 
@@ -61,7 +61,7 @@ class Search:
     candidate: str
 
     def after(self, trials: int) -> float:
-        """The best of so many trials over the best of the search."""
+        """Best time after a number of trials over the best of the search."""
         return self.best[min(trials, len(self.best)) - 1] / self.best[-1]
 
 

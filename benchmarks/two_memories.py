@@ -159,7 +159,7 @@ PARTS: dict[str, Callable[[float], list[Row]]] = {
 
 
 def failures(parts: dict[str, list[Row]]) -> list[str]:
-    """What misses its bar."""
+    """Rows that miss their requirement."""
     found = []
     for row in [row for part in ("gnn", "resnet", "long") for row in parts.get(part, ())]:
         where = f"{row['name']} at {row['factor']}"

@@ -45,7 +45,7 @@ class Network:
         return out
 
     def run(self, reads: tuple[str, ...], writes: tuple[str, ...], flops: float) -> None:
-        """A product, or another step of so many operations."""
+        """Step of a number of operations, a matrix product among them."""
         self.steps.append(LifetimeStep(reads, writes))
         self.seconds.append(flops / FLOPS)
 

@@ -101,7 +101,7 @@ def layout_of(s: Schedule, buffer: str) -> Layout:
 
 
 def gflops(module: Module, *arrays: np.ndarray) -> float:
-    """Of the fastest of many calls."""
+    """Billions of operations a second, of the fastest of many calls."""
     best = float("inf")
     for _ in range(20):
         start = time.perf_counter()

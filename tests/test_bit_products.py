@@ -41,7 +41,7 @@ SIZES = ((1, 1, 1, 2, 1), (5, 100, 33, 2, 1), (17, 64, 16, 1, 1), (7, 31, 70, 4,
 
 
 def codes(bits: int, *shape: int) -> np.ndarray:
-    """Integers of so many bits; above an odd number of these are more, which do not count."""
+    """Integers of a number of bits; where that is odd, a higher bit is set as well, which must be ignored."""
     random = np.random.default_rng(sum(shape))
     return random.integers(0, (1 << bits, 256)[bits % 2], shape).astype(np.uint8)
 
@@ -98,7 +98,6 @@ def test_convolutions_are_exact(case: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("case", WINDOWS[1:3], ids=str)
 def test_convolutions_are_exact_on_other_cpus(case: tuple[int, ...]) -> None:
     """By counts of NEON in an emulator, and on this one by bytes and by counts of no vector."""
-    pytest.importorskip("unicorn")
     graph, feeds, answer = window(case)
     executable = bn.compile(graph, target="aarch64-cortex-a53", threads=1, rewrite=False).executable
     np.testing.assert_array_equal(Module(executable, 1, device=CpuEmulator())(**feeds), answer)

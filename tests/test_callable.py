@@ -191,6 +191,12 @@ def ask(model: bn.CompiledModel, args: list[np.ndarray], path: Path, load: Calla
     with kept_state(model):
         rows = model.profile(*args, repeat=1)
         assert rows and sum(row.share for row in rows) == pytest.approx(1)
+    states = {name: value.copy() for name, value in model.state.items()}
+    given = {spec.name: array for spec, array in zip(model.inputs, args, strict=True)}
+    page = model.report(path.with_suffix(".html"), given)
+    assert page == path.with_suffix(".html") and page.read_bytes().startswith(b"<!doctype html>")
+    for name, value in states.items():
+        np.testing.assert_array_equal(model.state[name], value)
     with pytest.raises(UnknownStateError, match="state: found 'no such'"):
         model.state["no such"]
     for name, value in model.state.items():
@@ -210,7 +216,7 @@ def ask(model: bn.CompiledModel, args: list[np.ndarray], path: Path, load: Calla
         "call": lambda: model(*args),
         "run_async": lambda: model.run_async(*args).result(60),
         "run_into": lambda: model.run_into(args, into), "state": lambda: model.state,
-        "profile": lambda: model.profile(*args), "memory": lambda: model.memory,
+        "profile": lambda: model.profile(*args), "memory": lambda: model.memory, "report": lambda: model.report(page),
     }  # fmt: skip
     for question in questions.values():
         with pytest.raises(ClosedError, match=f"{kind}: it is closed; allowed: calls before close"):

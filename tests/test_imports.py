@@ -1,6 +1,7 @@
 """Burnish has floors: each package imports only from packages above it in this list, also from inside functions."""
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ WALLS = {  # rooms within a package, each of which imports only from those befor
     "parallel": ("model", "simulate", "programs"),
     "gnn": ("data", "model", "run"),
 }
+DOORS = {("burnish/runtime/callable.py", "burnish.report.written", "write_report")}
+"""Names that a method imports from a later floor when it is called (``burnish/base/lazy.py``: ``later``)."""
 HOUSE = Path(burnish.__file__).parent
 
 
@@ -49,6 +52,17 @@ def test_imports_point_upwards_to_earlier_floors() -> None:
             if used not in FLOORS or FLOORS.index(used) > FLOORS.index(floor):
                 wrong.append(f"{file.relative_to(HOUSE)}:{line}: {floor!r} imports {used!r}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_methods_import_from_later_floors_only_what_is_listed() -> None:
+    found = set()
+    for file in sorted(HOUSE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "later":
+                module, name = (ast.literal_eval(argument) for argument in node.args[:2])
+                found.add((str(file.relative_to(HOUSE.parent)), module, name))
+                assert hasattr(importlib.import_module(module), name)
+    assert found == DOORS
 
 
 def test_rooms_of_a_package_import_from_rooms_before_them() -> None:

@@ -93,12 +93,14 @@ def test_models_are_loaded_and_run_with_numpy_alone(tmp_path: Path, monkeypatch:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_needs_the_compiler_says_so(tmp_path: Path) -> None:
     segmented()[0].save(tmp_path / "segments.bn")
+    bn.compile(dense(), rewrite=False).save(tmp_path / "dense.bn")
     code = (
         NUMPY_ALONE
         + f"""
 import burnish as bn
 from burnish.errors import MissingDependencyError
-for needing in (lambda: bn.load({str(tmp_path / "segments.bn")!r}), lambda: bn.compile("model.onnx")):
+for needing in (lambda: bn.load({str(tmp_path / "segments.bn")!r}), lambda: bn.compile("model.onnx"),
+                bn.load({str(tmp_path / "dense.bn")!r}).report):
     try:
         needing()
     except MissingDependencyError as error:
@@ -106,7 +108,8 @@ for needing in (lambda: bn.load({str(tmp_path / "segments.bn")!r}), lambda: bn.c
 """
     )
     told = run(sys.executable, code, cwd=tmp_path, PYTHONPATH=str(HOME))
-    assert told.count("is not installed, but is needed here: pip install") == 2
+    assert told.count("is not installed, but is needed here: pip install") == 3
+    assert "for pages about models" in told and not (tmp_path / "report.html").exists()
 
 
 def packages_of(python: Path) -> Path:

@@ -3,8 +3,8 @@
 `counted(found)` is given to ``compile_kernels`` as its ``make``: every task is scheduled by its first template and
 lowered to launches; code is made of it only where ``assembled`` asks for its registers.
 
-`python -m tools.launches` prints steps of training, `python -m tools.launches --networks [--dtype float16] [--batch N]
-[--target cuda:sm_90a] [--assembled]` networks, and `--inductor` what torch.compile makes of them; all need torch.
+`python -m tools.launches [--layers N] [--target cuda:sm_90a] [--assembled]` prints steps of training, `--networks
+[--dtype float16] [--batch N]` networks, and `--inductor` the kernels of torch.compile; all need torch.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class LaunchTotals:
 
 
 def counted(found: dict[str, KernelWork], assembled: bool = False) -> Callable[..., kernels.CompiledKernel]:
-    """What makes a kernel of a task without its code, and notes in ``found`` what it does, by its symbol; the code of
-    those that are to be ``assembled`` is made as well.
+    """Kernel compiler that counts instead: notes the work of each task's kernel in ``found``, by its symbol, and
+    generates code only of those to be ``assembled``.
     """
 
     def make(task: KernelTask, target: Target, store: ObjectCache | None, recipe: Any = None) -> kernels.CompiledKernel:
@@ -102,7 +102,7 @@ def totals(made: Compilation, found: dict[str, KernelWork]) -> LaunchTotals:
 
 
 def _with_resources(work: KernelWork, program: LoopProgram, target: Target) -> KernelWork:
-    """What ptxas says of a kernel, where it is installed."""
+    """Resources of a kernel as reported by ptxas, where it is installed."""
     for launch in compile_grid(program, target).launches:
         used = launch.resources
         if used is not None:
@@ -153,9 +153,9 @@ def built(name: str, dtype: str, batch: int) -> tuple[Any, Any]:
 
 
 def inductor_kernels(name: str, dtype: str, batch: int) -> int:
-    """Kernels that torch.compile makes of a network in inference: what its scheduler has fused, and calls of libraries,
-    without what it computes of weights alone, since freezing does that once. Counted for a CPU, since it needs a GPU to
-    schedule for one; which nodes fuse is decided by the same rules.
+    """Number of kernels of torch.compile for a network in inference: what its scheduler has fused, and calls of
+    libraries, without what it computes of weights alone, since freezing does that once. Counted for a CPU, since it
+    needs a GPU to schedule for one; which nodes fuse is decided by the same rules.
     """
     import torch
     from torch._inductor.graph import GraphLowering
@@ -181,7 +181,7 @@ def inductor_kernels(name: str, dtype: str, batch: int) -> int:
         with torch.no_grad():
             torch.compile(module)(x)
     except torch._dynamo.exc.BackendCompilerFailed:
-        pass  # all is counted: there is no need of code
+        pass  # raised by `counting`: the kernels are counted before code is generated
     finally:
         GraphLowering._update_scheduler = schedule
     return sum(found)
@@ -199,22 +199,17 @@ def network(name: str, dtype: str, batch: int, machine: str, assembled: bool) ->
     return totals(compile_kernels(graph, target(machine), make=counted(noted, assembled)), noted)
 
 
-def training_steps(name: str, layers: int, precision: str | None) -> LaunchTotals:
-    """Totals of a step of training on an H100: a GPT of 768 and a BERT of 768 with so many layers, by AdamW, 16 times
-    512 and 64 times 128 tokens; ResNet-18 by SGD, 64 images.
+def trained(name: str, layers: int) -> tuple[Any, Any]:
+    """Network in training and a batch for it: a GPT of 768 and a BERT of 768 of ``layers`` layers, 16 times 512 and 64
+    times 128 tokens; ResNet-18, 64 images.
     """
     import torch
 
-    import burnish as bn
     from benchmarks import networks
     from benchmarks.architectures.trained import Gpt
-    from burnish.driver.compilation import compile_kernels
-    from burnish.frontend.torch.export import import_torch
-    from burnish.graph.row_attention import gather_attention
-    from burnish.machines.target import target
-    from burnish.train.step import training_graph
 
     torch.manual_seed(0)
+    net: Any
     if name == "gpt":
         net, x = Gpt(8192, 512, 768, layers, 12), torch.zeros(16, 512, dtype=torch.int64)
     elif name == "bert":
@@ -222,12 +217,77 @@ def training_steps(name: str, layers: int, precision: str | None) -> LaunchTotal
         net, x = torch.nn.Sequential(*encoder, torch.nn.Linear(768, 2)), torch.zeros(64, 128, 768)
     else:
         net, x = networks.resnet18(), torch.zeros(64, 3, 224, 224)
-    found = import_torch(net.train(), (x,), training=True)
+    return net.train(), x
+
+
+def training_steps(
+    name: str, layers: int, precision: str | None, machine: str = "cuda:sm_90a", assembled: bool = False
+) -> LaunchTotals:
+    """Totals of a step of training, see :func:`trained`; transformers by AdamW, ResNet-18 by SGD."""
+    import burnish as bn
+    from burnish.driver.compilation import compile_kernels
+    from burnish.frontend.torch.export import import_torch
+    from burnish.graph.row_attention import gather_attention
+    from burnish.machines.target import target
+    from burnish.train.step import training_graph
+
+    net, x = trained(name, layers)
+    found = import_torch(net, (x,), training=True)
     optimizer = bn.SGD(0.1, momentum=0.9) if name == "resnet18" else bn.AdamW(1e-3)
     recipe = bn.Train(optimizer=optimizer, precision=precision, parameters=tuple(found.parameters))
     noted: dict[str, KernelWork] = {}
     step = training_graph(gather_attention(found.graph), recipe)
-    return totals(compile_kernels(step, target("cuda:sm_90a"), make=counted(noted)), noted)
+    return totals(compile_kernels(step, target(machine), make=counted(noted, assembled)), noted)
+
+
+def inductor_step_kernels(name: str, layers: int) -> int:
+    """Kernels that torch.compile makes of the forward and backward pass of a step in bfloat16, without the optimizer.
+
+    Counted as by :func:`inductor_kernels`; what a CPU's scheduler joins by outer loops, a GPU's does not.
+    """
+    import copy
+
+    import torch
+    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._inductor import compile_fx
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.ir import MultiOutput
+    from torch._inductor.scheduler import NopKernelSchedulerNode
+
+    net, x = trained(name, layers)
+    x = x[:2]
+    found: list[int] = []
+    schedule, make = GraphLowering._update_scheduler, compile_fx.compile_fx_inner
+
+    def counting(graph: Any) -> None:
+        schedule(graph)
+        nodes = (node for node in graph.scheduler.nodes if not isinstance(node, NopKernelSchedulerNode))
+        found.append(sum(not isinstance(node.node, MultiOutput) for node in nodes))
+        raise StopIteration
+
+    def counted_alone(module: Any, inputs: Any, **options: Any) -> Any:
+        kept = copy.deepcopy(module)
+        GraphLowering._update_scheduler = counting
+        try:
+            make(module, inputs, **options)
+        except StopIteration:
+            pass  # all is counted: the pass is run by PyTorch itself
+        finally:
+            GraphLowering._update_scheduler = schedule
+        return make_boxed_func(kept.forward)
+
+    def step(x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = net(x)
+        y = y.float().reshape(-1, y.shape[-1])
+        return torch.nn.functional.cross_entropy(y, torch.zeros(len(y), dtype=torch.int64))
+
+    torch._dynamo.reset()
+    caches = torch._functorch.config.patch(enable_autograd_cache=False)
+    with torch._inductor.config.patch(fx_graph_cache=False), caches:
+        made = torch.compile(step, backend=lambda g, i: compile_fx.compile_fx(g, i, inner_compile=counted_alone))
+        made(x).backward()
+    return sum(found)
 
 
 def main() -> None:
@@ -237,6 +297,7 @@ def main() -> None:
     parser.add_argument("--inductor", action="store_true")
     parser.add_argument("names", nargs="*", default=[], help="of networks; all by default")
     parser.add_argument("--assembled", action="store_true")
+    parser.add_argument("--layers", type=int, default=4, help="of a step of training")
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--target", default="cuda:sm_90a")
@@ -248,9 +309,11 @@ def main() -> None:
             print(name, args.dtype, network(name, args.dtype, args.batch, args.target, args.assembled), flush=True)
     if args.networks or args.inductor:
         return
-    for name in NAMES:
+    for name in args.names or NAMES:
+        print(name, "inductor", inductor_step_kernels(name, args.layers), flush=True)
         for precision in ("bfloat16", None):
-            print(name, precision or "float32", training_steps(name, 4, precision), flush=True)
+            found = training_steps(name, args.layers, precision, args.target, args.assembled)
+            print(name, precision or "float32", found, flush=True)
 
 
 if __name__ == "__main__":

@@ -159,7 +159,9 @@ def _compiled(cell: Cell, folder: Path) -> Callable[..., Any]:
 
 
 def _tuned_on_a_board(cell: Cell, folder: Path) -> bn.CompiledModel:
-    """As `burnish tune --devices` does, by a pool of one board, which is an emulator with a clock that counts."""
+    """Module tuned on a board, as by `burnish tune --devices`: a pool of one board, which is an emulator with a clock
+    that counts.
+    """
     model, example, arguments = _model(cell)
     if cell.source == "PyTorch":
         dynamic, trains = arguments.pop("dynamic", None), cell.use == "training"

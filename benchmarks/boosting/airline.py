@@ -47,7 +47,7 @@ def one_hot(table: Flights) -> Any:
 
 
 def contenders(form: str, train: Flights, test: Flights, trees: int, threads: int = THREADS) -> dict[str, Contender]:
-    """Who trains: depth 10, learning rate 0.1, 256 bins, the other parameters at their defaults or alike."""
+    """Contenders, by name: depth 10, learning rate 0.1, 256 bins, the other parameters at their defaults or alike."""
     x, held = (native(train), native(test)) if form == "native" else (one_hot(train), one_hot(test))
     kinds = ["c"] * len(FIELDS) + ["q"] * 2
     label = train.label

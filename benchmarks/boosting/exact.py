@@ -1,4 +1,4 @@
-"""Exact and approximate trees beside xgboost, sparse data beside a scan of all cells, and Figs. 2.7 and 2.9."""
+"""Exact and approximate trees beside xgboost, sparse data beside a scan of all cells, and Fig. 2.7."""
 
 import statistics
 import time
@@ -37,7 +37,6 @@ def measure(quick: bool = False) -> list[Row]:
         *(_one_hot(n, rounds) for n in ((10_000,) if quick else (10_000, 100_000, 1_000_000))),
         _naive_dense(2_000 if quick else 10_000),
         *(_prefetch(n) for n in ((1 << 17,) if quick else (1 << 17, 1 << 20, 1 << 22, 10_000_000))),
-        *_block_sizes(1 << 18 if quick else 1 << 23, (12, 16, 18) if quick else (12, 14, 16, 18, 20, 22, 24)),
     ]
 
 
@@ -233,45 +232,3 @@ def _prefetch(rows: int) -> Row:
         "shape",
         f"naive / buffer {found['naive'] / found['buffer']:.2f}",
     )
-
-
-def _block_sizes(rows: int, exponents: tuple[int, ...]) -> list[Row]:
-    """Fig. 2.9: histograms of 64 nodes from blocks of rows in sorted columns; ns per entry on two threads."""
-    random = np.random.default_rng(0)
-    columns = 2
-    table = random.standard_normal((rows, columns), dtype=np.float32)
-    words = (random.integers(-1000, 1000, rows) << 40) | (random.integers(0, 1000, rows) << 16)
-    words |= random.integers(0, 64, rows)
-    cuts = np.quantile(table[:100_000], np.arange(1, 256) / 256, axis=0).T.astype(np.float32).copy()
-    workers = Workers(_THREADS)
-    found = []
-    for exponent in exponents:
-        size = min(rows, 1 << exponent)
-        data = Dataset(table, rows, columns)
-        blocks = [
-            (first, column_block(data, workers, first, min(first + size, rows))) for first in range(0, rows, size)
-        ]
-        times = []
-        for _ in range(4):
-            begin = time.perf_counter()
-            hands = workers.over(blocks)
-            workers.run(_histograms_of, [(hand, words, cuts) for hand in hands])
-            times.append((time.perf_counter() - begin) / rows / columns * 1e9)
-        found.append((exponent, statistics.median(times[1:])))
-    best = min(seconds for _, seconds in found)
-    note = f"{rows / 1e6:.2g}M rows"
-    return [
-        row(f"Fig. 2.9: approx, blocks of 2^{e} rows, ns per entry", ours, {"best size": best}, "shape", note)
-        for e, ours in found
-    ]
-
-
-def _histograms_of(blocks: list[Any], words: NDArray[np.int64], cuts: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Sums of one thread's blocks, (columns, bins, nodes, 2)."""
-    sums = np.zeros((len(cuts), 256, 64, 2), np.int64)
-    for first, block in blocks:
-        own = words[first : first + block.count]
-        for column in range(len(cuts)):
-            entries = block.rows, block.values, block.start[column], block.start[column + 1]
-            scans.block_histogram(*entries, own, cuts[column], sums[column])
-    return sums

@@ -7,9 +7,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -75,46 +76,56 @@ def child(job: str, **options: Any) -> dict[str, Any]:
     return result
 
 
-def chunks(rows: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+def chunks(rows: int, features: int = FEATURES) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
     """The data in parts, generated as they are asked for."""
-    for seed, first in enumerate(range(0, rows, CHUNK)):
-        yield higgs_like(min(CHUNK, rows - first), FEATURES, seed)
+    chunk = CHUNK * FEATURES // features
+    for seed, first in enumerate(range(0, rows, chunk)):
+        yield higgs_like(min(chunk, rows - first), features, seed)
 
 
-def whole(rows: int) -> Dataset:
+def whole(rows: int, features: int = FEATURES) -> Dataset:
     """The same data in one table."""
-    x, y = np.empty((rows, FEATURES), np.float32), np.empty(rows, np.float32)
-    for number, (features, label) in enumerate(chunks(rows)):
-        x[number * CHUNK : number * CHUNK + len(label)] = features
-        y[number * CHUNK : number * CHUNK + len(label)] = label
+    x, y, done = np.empty((rows, features), np.float32), np.empty(rows, np.float32), 0
+    for part, label in chunks(rows, features):
+        x[done : done + len(label)], y[done : done + len(label)] = part, label
+        done += len(label)
     return Dataset.of(x, y)
 
 
-def train(rows: int, rounds: int, budget: int, folder: str) -> dict[str, Any]:
+def train(
+    rows: int,
+    rounds: int,
+    budget: int,
+    folder: str,
+    features: int = FEATURES,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Trains within a budget, or in memory if it is 0; then tests on held-out rows."""
-    began = time.perf_counter()
-    found: dict[str, Any] = {}
+    began, cpu, before = time.perf_counter(), time.process_time(), peak_memory()
+    found: dict[str, Any] = {"before": before}
+    params = {**PARAMS, **options}
     if budget:
-        store_folder = Path(folder) / "store"
-        model = train_external(PARAMS, chunks(rows), rounds, folders=store_folder, memory_budget=budget, keep=True)
+        store_folder, source = Path(folder) / "store", chunks(rows, features)
+        model = train_external(params, source, rounds, folders=store_folder, memory_budget=budget, keep=True)
         with ColumnStore.open(store_folder) as store:
-            found |= sizes(store)
+            found |= {} if options else sizes(store)
     else:
-        model = booster.train(PARAMS, whole(rows), rounds)
-    return found | {"seconds": time.perf_counter() - began, "peak": peak_memory(), "auc": held_out(model)}
+        model = booster.train(params, whole(rows, features), rounds)
+    found |= {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "peak": peak_memory()}
+    return found | {"auc": held_out(model, features)}
 
 
 def sizes(store: ColumnStore) -> dict[str, float]:
-    """How much smaller the columns became: all in all, and of that the compressor's part."""
+    """Compression ratios of the columns: in all, and the compressor's part of it."""
     columns = store.pieces[:, : store.pieces.shape[1] - len(store.header["row_arrays"])]
     stored, raw = int(columns["stored"].sum()), int(columns["raw"].sum())
     share = float(columns["compressed"].mean())
     return {"ratio": stored / store.header["source_bytes"], "compressed": stored / raw, "pieces": share}
 
 
-def held_out(model: Model) -> float:
+def held_out(model: Model, features: int = FEATURES) -> float:
     """AUC on rows that training has not seen."""
-    x, y = higgs_like(200_000, FEATURES, HELD_OUT)
+    x, y = higgs_like(200_000 * FEATURES // features, features, HELD_OUT)
     return area_under_curve(model.predict_margin(x)[0], y > 0)
 
 
@@ -132,7 +143,7 @@ class PacedStore(ColumnStore):
         self._lock, self._free = threading.Lock(), [0.0] * len(self.folders)
 
     def read(self, block: int, piece: int, into: NDArray[np.uint8], scratch: bytearray) -> None:
-        """As a store's, later."""
+        """Reads a column as a store does, and waits for the disk's turn."""
         folder = block % len(self.folders)
         with self._lock:
             until = max(self._free[folder], time.monotonic()) + int(self.pieces[block, piece]["stored"]) / PACE

@@ -184,7 +184,7 @@ def many_features(quick: bool) -> Row:
 
 
 def small(quick: bool) -> Row:
-    """As the tuner uses it: 4,000 × 160, 64 bins, depth 6, 50 trees with their set-up (logistic loss here)."""
+    """Data of the tuner's size: 4,000 × 160, 64 bins, depth 6, 50 trees with their set-up (logistic loss here)."""
     random = np.random.default_rng(0)
     x = random.standard_normal((4000, 160)).astype(np.float32)
     label = (x[:, :20].sum(axis=1) + random.standard_normal(4000) > 0).astype(np.float32)

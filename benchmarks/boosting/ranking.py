@@ -28,7 +28,7 @@ class Queries(NamedTuple):
 
     @property
     def dataset(self) -> Dataset:
-        """As Burnish reads it."""
+        """Burnish's data set of the queries."""
         return Dataset.of(self.features, label=self.grade, group=self.sizes)
 
 

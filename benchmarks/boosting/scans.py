@@ -1,4 +1,4 @@
-"""What the sparsity-aware, fetching and blocked scans are measured against: Figs. 2.5, 2.7 and 2.9."""
+"""Baselines of the sparsity-aware and fetching scans: Figs. 2.5 and 2.7."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,19 +59,6 @@ def _prefetch(rows, values, first, last, words, state, rule, bounds):  # type: i
 
 
 FORMS = {"naive": _naive, "buffer": _buffer, "prefetch": _prefetch}
-
-
-@kernel
-def block_histogram(rows, values, first, last, words, cuts, sums):  # type: ignore[no-untyped-def]
-    """Adds a block's column to sums (bins, nodes, 2): a merge of its sorted values with the cuts (§2.3.1)."""
-    code, final = np.uint64(0), np.uint64(len(cuts))
-    for j in range(np.uint64(first), np.uint64(last)):
-        while code < final and cuts[code] <= values[j]:
-            code += np.uint64(1)
-        word = words[np.uint64(rows[j])]
-        slot = np.uint64(word & 0xFFFF)
-        sums[code, slot, np.uint64(0)] += word >> 40
-        sums[code, slot, np.uint64(1)] += (word << 24) >> 40
 
 
 class NaiveTrees:

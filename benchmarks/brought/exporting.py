@@ -34,7 +34,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How a network is made, and the forms it is exported in. ``opset``: None for the exporter's own."""
+    """Architecture: its constructor, and the forms it is exported in. ``opset``: None for the exporter's own."""
 
     make: Callable[[], Network]
     forms: str

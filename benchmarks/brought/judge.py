@@ -182,7 +182,7 @@ def open_shapes(path: Path, feeds: Feeds) -> dict[str, list[int]]:
 
 
 def cpu_seconds() -> float:
-    """Of this process and its children: what a busy machine hardly stretches."""
+    """CPU seconds of this process and its children, which other load hardly changes."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 

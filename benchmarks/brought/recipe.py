@@ -32,7 +32,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is made. ``needs``: packages to import; ``source``: another model that must be there before."""
+    """Recipe to build a model. ``needs``: packages to import; ``source``: another model that must be there before."""
 
     name: str
     family: str

@@ -34,7 +34,7 @@ ROUNDS = 15
 
 
 def run(rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """A row for each layer: microseconds of each way to group it, and what the search makes of it."""
+    """A row for each layer: microseconds of each way to group it, and the grouping that the search finds."""
     return [row(*layer, rounds) for layer in LAYERS]
 
 

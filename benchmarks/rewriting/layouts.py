@@ -95,7 +95,7 @@ def _run(graph: Graph) -> Any:
 
 
 def strategies(model: str, price: MeasuredCost) -> list[dict[str, Any]]:
-    """What each strategy makes of a model: predicted by these costs and, where it was compiled, measured speed-ups."""
+    """Speed-ups of a model by each strategy: predicted by these costs and, where it was compiled, measured."""
     graph, shipped = import_graph(models.build(model)), shipped_rules()
     layouts = [rule for rule in shipped if forwards(rule.name) in LAYOUT_RULES]
     others = [rule for rule in shipped if forwards(rule.name) not in LAYOUT_RULES]
@@ -119,12 +119,12 @@ def strategy(graph: Graph, steps: Sequence[Sequence[RewriteRule]]) -> dict[str, 
     for rules in steps:
         with tempfile.TemporaryDirectory() as cache:
             chosen = rewrite_model(graph, rules, target=host(), threads=1, seconds=SECONDS, cache_dir=cache)
-        told, gain = chosen.module.rewrites, chosen.gain
-        assert told is not None
+        report, gain = chosen.module.rewrites, chosen.gain
+        assert report is not None
         tried.append(None if gain is None else round(1 / gain.ratio, 4))
-        if told["kept"]:
+        if report["kept"]:
             graph, speedup = chosen.graph, speedup / (gain.ratio if gain is not None else 1.0)
-            applied += [f"{s['times']} × {s['rule']}" for s in told["applied"]]
+            applied += [f"{s['times']} × {s['rule']}" for s in report["applied"]]
     print(f"{applied}: {speedup:.3f}, tried {tried}", file=sys.stderr)
     return {"speedup": round(speedup, 4), "tried": tried, "applied": applied}
 
@@ -149,9 +149,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines.append("strategy              speed-up   predicted   tried   substitutions")
     for r in rows:
         if "strategy" in r:
-            told = f"{r['speedup']:8.3f}{r['predicted']:12.3f}   {r['tried']}   {', '.join(r['applied'])}"
-            lines.append(f"{r['strategy']:22}{told}")
+            cells = f"{r['speedup']:8.3f}{r['predicted']:12.3f}   {r['tried']}   {', '.join(r['applied'])}"
+            lines.append(f"{r['strategy']:22}{cells}")
         elif "images" in r:
-            told = f"{r['conversions']} of {r['kernels']} kernels convert images, {100 * r['share']:.2f} % of the time"
-            lines.append(f"{r['images']:22}{told}")
+            cells = f"{r['conversions']} of {r['kernels']} kernels convert images, {100 * r['share']:.2f} % of the time"
+            lines.append(f"{r['images']:22}{cells}")
     return "\n".join(lines)

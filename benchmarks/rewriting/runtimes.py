@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import models
+from benchmarks.rewriting.costs import CPU_LIKE
 from benchmarks.rewriting.turns import least_seconds
 from burnish.driver.compilation import import_graph
 from burnish.driver.rewritten import shipped_rules
@@ -23,7 +24,7 @@ from burnish.machines.target import host
 from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
 from burnish.rewrite.search.backtracking import rewrite_graph
-from burnish.rewrite.search.cost import CPU_LIKE, TargetCost
+from burnish.rewrite.search.cost import TargetCost
 from burnish.search.budget import Budget
 
 SECONDS = 5.0  # of the search

@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from benchmarks.rewriting.costs import CPU_LIKE, GPU_LIKE
 from benchmarks.rewriting.networks import NETWORKS, nasnet
 from burnish.driver.rewritten import shipped_rules
 from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
-from burnish.rewrite.search.cost import CPU_LIKE, GPU_LIKE
 from burnish.search.budget import Budget
 
 SECONDS = 5.0  # of search for each network
@@ -39,7 +39,7 @@ def run(seconds: float = SECONDS) -> list[dict[str, Any]]:
 
 
 def row(name: str, machine: str, operators: int, found: Rewritten, cpu_seconds: float) -> dict[str, Any]:
-    """What is told of a search. Times in microseconds, but for those called seconds."""
+    """Report of a search. Times in microseconds, but for those called seconds."""
     return {
         "network": name,
         "machine": machine,

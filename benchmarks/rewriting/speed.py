@@ -36,18 +36,18 @@ def run(names: Sequence[str] = NAMES, check: bool = False) -> list[dict[str, Any
 
 
 def row(name: str, seconds: float, check: bool) -> dict[str, Any]:
-    """What rewriting does to a model. ``speedup``: of the graph that is kept, with the interval of its confidence."""
+    """Effect of rewriting on a model. ``speedup``: of the graph that is kept, with the interval of its confidence."""
     graph = import_graph(models.build(name))
     with tempfile.TemporaryDirectory() as cache:  # a full one would know the choice
         chosen = rewrite_model(graph, shipped_rules(), target=host(), threads=THREADS, seconds=seconds, cache_dir=cache)
-    gain, told = chosen.gain, chosen.module.rewrites
-    assert told is not None
+    gain, report = chosen.gain, chosen.module.rewrites
+    assert report is not None
     found: dict[str, Any] = {
         "model": name,
         "asked_seconds": seconds,
         "speedup": 1 / gain.ratio if gain is not None and gain.second_wins else 1.0,
         "rewritten": None if gain is None else {"speedup": 1 / gain.ratio, "low": 1 / gain.high, "high": 1 / gain.low},
-        **told,
+        **report,
     }
     if check:
         feeds = models.inputs(name, 0)

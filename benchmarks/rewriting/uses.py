@@ -1,8 +1,8 @@
-"""How often each substitution is used, by network, and what larger ones add (figures 2.10 and 2.11 of the thesis).
+"""Uses of each substitution, by network, and the gain from larger ones (figures 2.10 and 2.11 of the thesis).
 
 ``uses``: of each substitution in the graph that the search finds for a network, by each machine's costs. ``sizes``: the
-predicted time of the network over that of the graph found with the substitutions whose both sides have at most so many
-operators; size 0 allows none. ``timed``: the same of models with weights, by this CPU's costs, compiled by Burnish: CPU
+predicted time of the network over that of the graph found with substitutions of at most that size (operators on either
+side); size 0 allows none. ``timed``: the same of models with weights, by this CPU's costs, compiled by Burnish: CPU
 seconds of one thread, least of turns. The thesis: 4 to 10 substitutions a network, different ones for each; gains up to
 size 3, and up to 4 for NasNet-A.
 """

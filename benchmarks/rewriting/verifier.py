@@ -6,11 +6,11 @@ import statistics
 import time
 
 from benchmarks.boosting.report import Row, row
+from benchmarks.rewriting.smt import Entailment
 from burnish.rewrite.language.terms import TermVariable
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.checker import check_proof
 from burnish.rewrite.proofs.prove import Prover
-from burnish.rewrite.proofs.smt import Entailment
 from burnish.rewrite.proofs.validate import validate
 from burnish.rewrite.proofs.verify import inconsistencies, read_proofs, read_rules
 

@@ -21,7 +21,7 @@ CAUTION = (1.0, 1.5, 3.0, 10.0)  # times what running steps again seems to cost,
 
 @dataclass(frozen=True)
 class Rates:
-    """What moving and running cost: ``bandwidth`` between the memories in bytes a second, ``seconds`` by step."""
+    """Rates of moving and running: ``bandwidth`` between the memories in bytes a second, ``seconds`` by step."""
 
     bandwidth: float
     seconds: tuple[float, ...]

@@ -113,7 +113,7 @@ class _Space:
         return sum(self.sizes[i] for i in _bits(tensors))
 
     def run(self, label: Label, step: int) -> Iterator[Label]:
-        """What running ``step`` leads to: a label for every largest set of tensors that can stay beside it.
+        """Successor labels after ``step``: one for every largest set of tensors that can stay in memory with it.
 
         Nothing leaves before it must: what stays can leave later for no more. What leaves and is still to be read is
         stored if slow memory lacks it; results are stored by the step that writes them.
@@ -129,7 +129,7 @@ class _Space:
             yield Label(moved + self.size(evicted), done, fast, dirty, label, step, kept)
 
     def alive(self, tensors: int, done: int) -> int:
-        """Those of ``tensors`` that a step outside of ``done`` reads."""
+        """Subset of ``tensors`` that a step outside of ``done`` reads."""
         return sum(1 << i for i in _bits(tensors) if self.readers[i] & ~done)
 
     def largest(self, tensors: int, room: int) -> list[int]:

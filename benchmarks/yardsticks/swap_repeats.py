@@ -75,7 +75,7 @@ class RepeatedSteps:
         self.held[slot][variable] = self.held[slot].get(variable, 0.0) + nbytes
 
     def _tensor(self, name: str, uses: list[int]) -> None:
-        """What holds between the slots that use a tensor."""
+        """Constraints between the slots that use a tensor."""
         nbytes = self.problem.nbytes[name]
         before: list[int] = []  # variables by which it is in fast memory after its last use
         previous = -1

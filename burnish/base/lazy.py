@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from burnish.base.optional import needed_for
 
@@ -32,3 +33,11 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], object], Call
         return value
 
     return load, lambda: list(public), public
+
+
+def later(module: str, name: str, what: str) -> Any:
+    """``name`` of a module that only whole installations have, imported now: for methods of what smaller ones have,
+    too. ``what``: the method, for the MissingDependencyError where packages are missing that the module needs.
+    """
+    with needed_for(what):
+        return getattr(import_module(module), name)

@@ -10,6 +10,8 @@ from burnish.boost.cross_validation import cv as cv
 from burnish.boost.data import Dataset as Dataset
 from burnish.boost.data import Sparse as Sparse
 from burnish.boost.distributed import train_distributed as train_distributed
+from burnish.boost.external import train_external as train_external
+from burnish.boost.external_workers import train_external_distributed as train_external_distributed
 from burnish.boost.formats.shap_format import explainer_trees as explainer_trees
 from burnish.boost.model import Model as Model
 from burnish.boost.params import Params as Params

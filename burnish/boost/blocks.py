@@ -91,7 +91,7 @@ def _from_rows(table: Sparse, features: int, first: int, last: int, workers: Wor
     def sort(columns: list[int]) -> None:
         for feature in columns:
             entries = slice(start[feature], start[feature + 1])
-            _sort_again(rows[entries], values[entries])
+            sort_entries(rows[entries], values[entries])
 
     workers.run(sort, [(columns,) for columns in workers.over(range(features))])
     return ColumnBlock(start, rows, values, last - first)
@@ -112,7 +112,8 @@ def _sort(keys: NDArray[np.uint64], rows: NDArray[np.int32], values: NDArray[np.
     _open(keys, rows, values.view(np.uint32))
 
 
-def _sort_again(rows: NDArray[np.int32], values: NDArray[np.float32]) -> None:
+def sort_entries(rows: NDArray[np.int32], values: NDArray[np.float32]) -> None:
+    """Sorts the entries of a column in place by value; rows, which ascend, keep their order among equal values."""
     bits = values.view(np.uint32)
     if not _ascends(values):
         keys = np.empty(len(rows), np.uint64)

@@ -15,9 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from burnish.boost.booster import Callback, History, RoundProgress, Valid, named_datasets, train
 from burnish.boost.checkpoint import checkpoints, save_every
+from burnish.boost.column_workers import (
+    column_grower,
+    columns_of_worker,
+    refuse_by_columns,
+    shares_of_columns,
+)
 from burnish.boost.data import Dataset, Sparse, check_dataset
 from burnish.boost.model import Model, loads
 from burnish.boost.params import Params
@@ -46,7 +53,7 @@ def train_distributed(
     restarts: int = 0,
     timeout: float = TIMEOUT,
 ) -> Model:
-    """Trains as `train` does, on `workers` workers among which the rows are shared out.
+    """Trains as `train` does, on `workers` workers among which the rows are shared out, of "exact" trees the columns.
 
     worker_kind: "process", "thread", "torch" (processes that talk through gloo) or "ray" (actors). threads: of each
     worker; by default the cores of this process are shared out. checkpoint: a folder where the model is saved every
@@ -66,19 +73,15 @@ def train_distributed(
         )
     start = launcher(worker_kind, timeout)
     threads = threads or settled.threads or max(1, len(os.sched_getaffinity(0)) // workers)
-    shards = [shard(dataset, rank, workers) for rank in range(workers)]
-    parts = [
-        {name: None if data is dataset else shard(data, rank, workers, True) for name, data in named.items()}
-        for rank in range(workers)
-    ]
+    arguments = _arguments(settled, dataset, named, workers)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(checkpoint) if checkpoint is not None else Path(temporary) if restarts else None
         if folder is not None:
             _claim(folder, settled, dataset)
         home = str(folder) if folder else None
-        arguments = [(settled, *pair, threads, home, checkpoint_every) for pair in zip(shards, parts, strict=True)]
+        every = [(settled, *own, threads, home, checkpoint_every) for own in arguments]
         try:
-            model, found = _persist(lambda: start(work, arguments)[0], restarts)
+            model, found = _persist(lambda: start(work, every)[0], restarts)
         except WorkerError as error:
             if checkpoint is not None:
                 error.add_note(f"the rounds up to the last checkpoint are kept in {checkpoint}")
@@ -88,10 +91,25 @@ def train_distributed(
     return model
 
 
+def _arguments(params: Params, dataset: Dataset, named: Mapping[str, Dataset], workers: int) -> list[tuple[Any, ...]]:
+    """Arguments of each worker: its part of the data, which columns are its own (None: rows are), evaluation sets."""
+    if params.tree_method == "exact" and workers > 1:
+        refuse_by_columns(params)
+        whole = {name: None if data is dataset else data for name, data in named.items()}
+        return [(columns_of_worker(dataset, own), own, whole) for own in shares_of_columns(dataset, workers)]
+    shards = [shard(dataset, rank, workers) for rank in range(workers)]
+    parts = [
+        {name: None if data is dataset else shard(data, rank, workers, True) for name, data in named.items()}
+        for rank in range(workers)
+    ]
+    return [(own, None, sets) for own, sets in zip(shards, parts, strict=True)]
+
+
 def work(
     comm: Comm,
     params: Params,
     dataset: Dataset,
+    owned: NDArray[np.bool_] | None,
     validation_data: dict[str, Dataset | None],
     threads: int,
     folder: str | None,
@@ -99,7 +117,8 @@ def work(
 ) -> tuple[Model, History] | None:
     """Training of one worker on its shard; the first one saves checkpoints and returns the model, others return None.
 
-    `validation_data`: parts of the evaluation sets; None is the training data.
+    `owned`: which columns the worker has, with all rows; None: it has rows. `validation_data`: parts of the evaluation
+    sets, or with columns the whole sets; None is the training data.
     """
     check_shards(comm, dataset)
     sets = {name: dataset if data is None else data for name, data in validation_data.items()}
@@ -107,9 +126,10 @@ def work(
     if folder is not None:
         callbacks = [save_every(every, folder) if comm.rank == 0 else _go_on]
     history: History = {}
+    grower = None if owned is None else column_grower(comm, params, dataset, owned, threads)
     model = train(
-        params, dataset, validation_data=sets, callbacks=callbacks, history=history, threads=threads, comm=comm,
-        resume_from=_agreed_checkpoint(comm, folder),
+        params, dataset, validation_data=sets, callbacks=callbacks, history=history, threads=threads,
+        comm=comm if owned is None else None, grower=grower, resume_from=_agreed_checkpoint(comm, folder),
     )  # fmt: skip
     return (model, history) if comm.rank == 0 else None
 

@@ -12,6 +12,7 @@ from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset
 from burnish.boost.growth import scan
 from burnish.boost.growth.coarse import too_coarse
+from burnish.boost.growth.column_source import CONSTANT, ColumnSource, Entries, MemoryColumns, OwnedColumns
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.onehot import PresenceSums
 from burnish.boost.growth.row_routing import Router
@@ -25,7 +26,6 @@ from burnish.errors import ParameterError
 from burnish.runtime.threads import Workers
 
 _SHARE = 100_000  # entries for which it is worth to take up a further group of columns
-_CONSTANT = 2  # added to the kind of a column of one value
 LEAST_GAIN = 1e-6  # of a split, as in XGBoost: rounding alone gives none
 
 
@@ -54,9 +54,13 @@ class BestSplit:
 
 
 class ExactGrower:
-    """Grows trees on all distinct values, by scans of the columns; those of one value by `growth.onehot`."""
+    """Grows trees on all distinct values, by scans of the columns; those of one value by `growth.onehot`.
 
-    def __init__(self, dataset: Dataset, params: Params, workers: Workers) -> None:
+    ``columns``: where sorted columns come from, by default the table in memory; with others, such as those of a store
+    or of several workers, the table of the data set is not looked at, and is sparse and empty.
+    """
+
+    def __init__(self, dataset: Dataset, params: Params, workers: Workers, columns: ColumnSource | None = None) -> None:
         if params.grow_policy != "depthwise":
             raise ParameterError(
                 f"parameter 'grow_policy': found {params.grow_policy!r}; tree method exact allows 'depthwise'"
@@ -68,13 +72,16 @@ class ExactGrower:
                 "allowed for categorical features: 'hist', 'approx'"
             )
         self._params, self._workers = params, workers
-        self.block = column_block(dataset, workers)
-        self._kinds = self.block.dense + _CONSTANT * self.block.constant.astype(np.int64)
+        self._presence: PresenceSums | None = None
+        if columns is None:
+            self.block = column_block(dataset, workers)
+            columns = MemoryColumns(self.block)
+            self._presence = PresenceSums(dataset, self.block, workers)
+        self._columns, self._features = columns, dataset.features
         self._monotone = np.zeros(dataset.features, np.int64)
         self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
         self._records = RowRecords(dataset.rows, workers, params.min_child_weight)
-        self._presence = PresenceSums(dataset, self.block, workers)
-        self._router = Router(dataset, self.block, workers)
+        self._router = Router(dataset, columns, workers)
         self._rows = dataset.rows
         self._taken: NDArray[np.bool_] | None = None  # the rows to count, if rows are counted
         self._interactions = Interactions(params.interaction_constraints, dataset.features)
@@ -95,7 +102,8 @@ class ExactGrower:
 
     def _grow(self, columns: ColumnSampler) -> tuple[Tree, NDArray[np.int32]]:
         records, params = self._records, self._params
-        self._presence.forget()
+        if self._presence is not None:
+            self._presence.forget()
         self._interactions.reset()
         builder = TreeBuilder()
         root = OpenLeaf(0, -1, *records.total, -UNBOUNDED, UNBOUNDED)
@@ -130,26 +138,44 @@ class ExactGrower:
         """
         allowed, usable = self._allowed(nodes, depth, columns)
         found = scan.no_splits(len(nodes))
-        if self._taken is None and self._presence.worthwhile(len(nodes)):
-            found = self._by_presence(nodes, size, position, allowed)
-            usable = usable[self._kinds[usable] < _CONSTANT]
-        else:
-            self._presence.forget()
+        presence = self._presence
+        if presence is not None and self._taken is None and presence.worthwhile(len(nodes)):
+            found = self._by_presence(presence, nodes, size, position, allowed)
+            usable = usable[self._columns.kinds[usable] < CONSTANT]
+        elif presence is not None:
+            presence.forget()
         if len(usable):
             parts = [slice(begin, begin + SLOTS) for begin in range(0, len(nodes), SLOTS)]
             scanned = [self._scan(nodes[part], size, usable, allowed[:, part], position) for part in parts]
             found = _best_of([found, np.concatenate(scanned)])
+        if isinstance(self._columns, OwnedColumns):
+            found = _best_of([np.array(own) for own in self._columns.comm.all_gather_v(found)])
         return [self._split(node, best) for node, best in zip(nodes, found.tolist(), strict=True)]
 
+    def follow(self, tree: Tree) -> NDArray[np.int32]:
+        """The leaf (node number) of every training row in a tree that was grown before."""
+        position, depth = np.zeros(self._rows, np.int32), np.zeros(tree.size, np.int64)
+        inner = np.flatnonzero(tree.left >= 0)
+        for node in inner.tolist():  # children have higher numbers
+            depth[tree.left[node]] = depth[tree.right[node]] = depth[node] + 1
+        for level in range(int(depth.max()) if len(inner) else 0):
+            route = self._router.route(tree.size)
+            for node in inner[depth[inner] == level].tolist():
+                default = bool(tree.default_left[node])
+                route.add(node, int(tree.feature[node]), float(tree.threshold[node]), default, int(tree.left[node]))
+            position = route.apply(position)
+        return position
+
     def _by_presence(
-        self, nodes: list[OpenLeaf], size: int, position: NDArray[np.int32], allowed: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
+        self, presence: PresenceSums, nodes: list[OpenLeaf], size: int, position: NDArray[np.int32],
+        allowed: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:  # fmt: skip
         """The best splits, (nodes, 6), on columns of one value."""
         numbers = [(node.number, node.parent) for node in nodes]
-        slots = self._presence.build(numbers, size, position, self._records.words)
+        slots = presence.build(numbers, size, position, self._records.words)
         totals = np.array([(node.gradient, node.hessian) for node in nodes])
         bounds = np.array([(node.lower, node.upper) for node in nodes])
-        return self._presence.search(*slots, totals, self._rule(), bounds, self._monotone, allowed)
+        return presence.search(*slots, totals, self._rule(), bounds, self._monotone, allowed)
 
     def _scan(
         self, nodes: list[OpenLeaf], size: int, columns: NDArray[np.int64], allowed: NDArray[np.bool_],
@@ -161,13 +187,18 @@ class ExactGrower:
         slot_of[[node.number for node in nodes]] = np.arange(slots)
         self._records.assign(position, slot_of, slots, self._taken)
         counts = self._counts(slot_of[position], slots)
-        groups = self._groups(columns)
-        rule = self._rule()
         bounds = np.array([(node.lower, node.upper) for node in nodes] + [(-UNBOUNDED, UNBOUNDED)])
-        block = (self.block.start, self.block.rows, self.block.values)
-        start = self._state(nodes)
+        found = [scan.no_splits(slots)]
+        for some, block in self._columns.parts(columns):
+            found += self._scan_part(self._state(nodes), slots, some, block, bounds, allowed, counts)
+        return _best_of(found)
 
-        threads = self._workers.threads
+    def _scan_part(
+        self, start: NDArray[np.float64], slots: int, columns: NDArray[np.int64], block: Entries,
+        bounds: NDArray[np.float64], allowed: NDArray[np.bool_], counts: NDArray[np.int64] | None,
+    ) -> list[NDArray[np.float64]]:  # fmt: skip
+        """The best splits (nodes, 6) that each thread finds on some columns; start: the state of the slots."""
+        groups, rule, threads = self._groups(columns), self._rule(), self._workers.threads
         state = aligned((threads, len(start)), np.float64)
         state[:] = start
         scratch = np.zeros((threads, 3, slots + 1), np.int64)
@@ -175,10 +206,11 @@ class ExactGrower:
         best = np.stack([scan.no_splits(slots + 1)] * threads)
         own = None if counts is None else np.stack([counts] * threads)
         self._workers.each(
-            scan.scan_groups, len(groups), np.concatenate(groups), np.cumsum([0, *map(len, groups)]), block,
-            self._kinds, self._records.words, state, scratch, rule, bounds, self._monotone, allowed, best, own,
+            scan.scan_groups, len(groups), (np.concatenate(groups), np.cumsum([0, *map(len, groups)])), block,
+            self._columns.kinds, self._records.words, state, scratch, rule, (bounds, self._monotone, allowed), best,
+            own,
         )  # fmt: skip
-        return _best_of(list(best[:, :-1]))
+        return list(best[:, :-1])
 
     def _counts(self, slot: NDArray[np.int64], slots: int) -> NDArray[np.int64] | None:
         """Rows of each slot, as `scan.LEFT_N` tells, if they are counted; slot: (rows,)."""
@@ -212,10 +244,10 @@ class ExactGrower:
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which nodes may split on which feature, (features or 1, nodes), and the features that some node may."""
         masks = [self._interactions.narrowed(node.number, columns.allowed(depth, node.number)) for node in nodes]
-        features = np.arange(self.block.features)
+        features = np.arange(self._features)
         if all(mask is None for mask in masks):
             return np.ones((1, len(nodes)), np.bool_), features
-        every = np.ones(self.block.features, np.bool_)
+        every = np.ones(self._features, np.bool_)
         allowed = np.array([every if mask is None else mask for mask in masks]).T.copy()
         return allowed, features[allowed.any(axis=1)]
 
@@ -223,7 +255,7 @@ class ExactGrower:
         """The columns in groups of about equal work: enough for the threads to end together."""
         if len(columns) == 0:
             return []
-        entries = np.cumsum(np.diff(self.block.start)[columns])
+        entries = np.cumsum(np.diff(self._columns.start)[columns])
         count = min(len(columns), 16 * self._workers.threads, 1 + int(entries[-1]) // _SHARE)
         edges = np.searchsorted(entries, entries[-1] * np.arange(1, count) / count)
         return [group for group in np.split(columns, edges) if len(group)]

@@ -23,6 +23,7 @@ from burnish.boost.growth.trunk import GrownRows, LevelScratch, grow_levels
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
+from burnish.boost.sketched import sketched_cuts
 from burnish.boost.splitter import UNBOUNDED, leaf_weight
 from burnish.boost.tree import Tree
 from burnish.runtime.threads import Workers
@@ -336,7 +337,8 @@ class HistGrower(BinnedGrower):
         wide = self._wide or params.min_data_in_leaf > 1
         apart = wide or cuts is not None or comm is not None or dataset.categorical.any()
         if cuts is None and comm is not None and comm.size > 1:
-            cuts = shared_cuts(dataset, params.max_bin, workers, comm, dataset.weight)
+            of = dataset, params.max_bin, workers, comm, dataset.weight
+            cuts = sketched_cuts(*of, params.sketch_eps) if params.sketch_eps else shared_cuts(*of)
         cuts = cuts or Cuts.of(dataset, params.max_bin, workers, dataset.weight)
         bins: DenseBins | SparseBins
         if isinstance(dataset.table, Sparse):

@@ -145,9 +145,7 @@ def add_group(
 def _add_dense(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
-    bins: NDArray[np.uint8],
-    rows: int,
-    width: NDArray[np.uint64],
+    dense: Any,
     first: NDArray[np.int64],
     pieces: NDArray[np.int64],
     start: NDArray[np.int64],
@@ -162,9 +160,11 @@ def _add_dense(
 ) -> None:
     """Histograms of shares of pieces, share s from start[s] on; a piece that is not its unit's first goes to spare[s].
 
-    bins, pool (slots, 2, size) and the rows of spare (shares, 2 of the largest group) and of packed (threads, …) are
-    flat. Only the first piece of a share can be one that adds to a unit.
+    dense: bins, the number of rows, and width (groups,). bins, pool (slots, 2, size) and the rows of spare (shares, 2
+    of the largest group) and of packed (threads, …) are flat. Only the first piece of a share can be one that adds to a
+    unit.
     """
+    bins, rows, width = dense
     whole = first[len(width)]
     share = begin
     for p in range(start[begin], start[end]):
@@ -404,7 +404,7 @@ def _build(
     if dense is not None:
         run_ranges(
             native, shares, 1, _add_dense,
-            (order, statistics, dense[0], dense[1], dense[2], first, pieces, start, slots, pool, packed, spare, narrow),
+            (order, statistics, dense, first, pieces, start, slots, pool, packed, spare, narrow),
         )  # fmt: skip
     if entries is not None:
         run_ranges(

@@ -48,9 +48,8 @@ wide = njit(cache=True, wide=True, **_OPTIONS, _nrt=False)
 # A loop that native threads share, for `regions.run_ranges` in a compiled function.
 loop = njit(**_OPTIONS, inner=True)
 
-# The same, entered from Python: see `regions.region`. The other one as `wide`.
+# The same, entered from Python: see `regions.region`.
 region = partial(regions.region, error_model="numpy", pipeline_class=KernelCompiler)
-wide_region = partial(region, wide=True)
 
 # A part of other kernels, that Python never calls: it has no entry for it, and no file in the cache.
 inlined = njit(**_OPTIONS, no_cpython_wrapper=True, _nrt=False)

@@ -90,6 +90,7 @@ class Params:
     tree_method: str = "hist"  # "exact" (Algorithm 1), "approx" (Algorithm 2) or "hist"
     proposal: str = "global"  # of "approx": candidates proposed once a tree, or again for every node ("local")
     max_bin: int = 256
+    sketch_eps: float = 0.0  # error of ranks of cuts by the weighted quantile sketch (streams, workers); 0: exact cuts
     max_cat_to_onehot: int = 4  # categorical features of fewer categories are split one category against the rest
     max_cat_threshold: int = 0  # most categories of the smaller side of a partition; 0: 16 to 64, by rows and number
     cat_smooth: float = 10.0  # added to the Hessian of a category that is sorted; those of fewer rows stay together
@@ -457,6 +458,7 @@ _READERS: dict[str, Reader] = {
     "tree_method": _choice(_TREE_METHODS),
     "proposal": _choice({"global": "global", "local": "local"}),
     "max_bin": _integer(2, 65_534),  # bins are 16-bit numbers, and a missing value has one
+    "sketch_eps": _number(0.0, 1.0, open_high=True),
     "max_cat_to_onehot": _integer(1),
     "max_cat_threshold": _integer(0),
     "cat_smooth": _number(0.0),

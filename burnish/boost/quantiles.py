@@ -51,6 +51,16 @@ def shared_cuts(
     return Cuts.join([found[feature] for feature in range(dataset.features)])
 
 
+def shared_column_cuts(
+    columns: Sequence[tuple[NDArray[np.float32], NDArray[np.int64] | None]], max_bin: int, rows: int, comm: Comm
+) -> list[NDArray[np.float32]]:
+    """Cuts of some columns, `binning.column_cuts` of the values that all workers have of each; `rows` of all together.
+
+    columns: this worker's values, which are not missing, and integer weights, (n,) each.
+    """
+    return _block_cuts([_sorted(*column) for column in columns], max_bin, rows, comm)
+
+
 class SharedColumns:
     """Sorted columns of one worker's rows, for quantiles under weights that change."""
 

@@ -75,7 +75,7 @@ _ADVICE = {
     "early_stopping": "early_stopping_rounds with an evaluation set", "validation_fraction": "validation_data=…",
     "top_rate": "subsample", "other_rate": "subsample", "data_sample_strategy": "subsample",
     "bagging_freq": "subsample, of every tree", "subsample_freq": "subsample, of every tree",
-    "sketch_eps": "max_bin", "border_count": "max_bin, one more than the borders", "max_bin_by_feature": "max_bin",
+    "border_count": "max_bin, one more than the borders", "max_bin_by_feature": "max_bin",
     "grow_policy_type": "grow_policy", "bagging_temperature": "subsample", "random_strength": "gamma",
     "linear_tree": "leaves have one value", "extra_trees": "colsample_bynode", "path_smooth": "reg_lambda",
     "multi_strategy": "'one_output_per_tree': a tree for each column of the label",

@@ -129,8 +129,12 @@ class Training:
 
     def replay(self, trees: Sequence[Tree]) -> None:
         """One round whose trees are known. Adds them to the margins."""
+        follow = getattr(self.grower, "follow", None)  # of one whose rows' values are not in the data set
         for number, tree in enumerate(trees):
-            add_tree(tree, self.dataset, self.margin[number % self.outputs], self.workers)
+            if follow is not None:
+                self._add(tree, follow(tree), self.margin[number % self.outputs])
+            else:
+                add_tree(tree, self.dataset, self.margin[number % self.outputs], self.workers)
         self.trees.extend(trees)
 
     def _add(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats) -> None:
@@ -198,10 +202,13 @@ class DartTraining(Training):
 
 
 def grower_of(dataset: Dataset, params: Params, workers: Workers, comm: Any = None) -> Grower:
-    """The grower that `tree_method` names. Raises ParameterError for "exact" with several workers."""
+    """The grower that `tree_method` names. Raises ParameterError for "exact" where rows lie on several workers."""
     if params.tree_method == "exact":
         if comm is not None and comm.size > 1:
-            raise ParameterError("parameter 'tree_method': found 'exact' with comm; allowed: 'hist', 'approx'")
+            raise ParameterError(
+                "parameter 'tree_method': found 'exact' with comm; allowed: 'hist', 'approx', or train_distributed, "
+                "whose workers then share the columns out"
+            )
         from burnish.boost.exact import ExactGrower
 
         return ExactGrower(dataset, params, workers)

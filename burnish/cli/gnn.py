@@ -20,6 +20,13 @@ GraphPath = Annotated[
         show_default=False,
     ),
 ]
+Learned = Annotated[
+    Path | None,
+    typer.Option(
+        help="Costs of ranges that `train --costs` wrote: the graph is cut into ranges of equal predicted time.",
+        show_default=False,
+    ),
+]
 
 
 def train(
@@ -80,6 +87,8 @@ def infer(
     memory_budget: Annotated[
         str | None, typer.Option(help="Most memory that the process may take, such as 700MB.", show_default=False)
     ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that have a range of vertices each.")] = 1,
+    learned: Learned = None,
     threads: Threads = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
@@ -87,20 +96,25 @@ def infer(
     """Apply a network to a graph, also one that it has never seen, and score it where the graph has labels."""
     from burnish.cli import gnn_files
 
-    gnn_files.infer(network, graph, output, memory_budget, threads, cache_dir, as_json)
+    gnn_files.infer(network, graph, output, memory_budget, workers, learned, threads, cache_dir, as_json)
 
 
 def partition(
     graph: GraphPath,
     workers: Annotated[int, typer.Option(min=1, help="Ranges of vertices.")] = 2,
     by: Annotated[str, typer.Option(help="edges or vertices.")] = "edges",
+    learned: Learned = None,
+    width: Annotated[
+        int | None,
+        typer.Option(min=1, help="Features of a vertex that a layer reads: shows what the cost model sees of ranges."),
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="An .svg file to draw it in.")] = None,
     as_json: Json = False,
 ) -> None:
     """Cut a graph into ranges of vertices, and show what each worker has and what it reads of others."""
     from burnish.cli import gnn_files
 
-    gnn_files.partition(graph, workers, by, picture, as_json)
+    gnn_files.partition(graph, workers, by, learned, width, picture, as_json)
 
 
 def info(

@@ -9,17 +9,19 @@ import numpy as np
 from burnish.base.files import write_atomic
 from burnish.cli.output import begins, check_input, check_output, is_svg, print_answer
 from burnish.errors import ParameterError
+from burnish.gnn.data.cost import FEATURES, FeatureSums
 from burnish.gnn.data.disjoint import union
 from burnish.gnn.data.formats import read
 from burnish.gnn.data.generators import dataset, ppi_graphs, write_dataset
 from burnish.gnn.data.graph import MASKS, Graph
-from burnish.gnn.data.partition import equal_edges, equal_vertices
+from burnish.gnn.data.partition import Partitioner, equal_edges, equal_vertices
 from burnish.gnn.data.store import SUFFIX, GraphFile, load, save
 from burnish.gnn.model.losses import scores
 from burnish.gnn.model.models import Network
 from burnish.gnn.run.feeds import labels_of, mask_of
 from burnish.gnn.run.inference import logits_of
 from burnish.gnn.run.picture import partition_facts, partition_picture
+from burnish.gnn.run.worker_inference import logits_by_workers
 
 GENERATED, PPI = "dataset:", "ppi"
 
@@ -29,6 +31,8 @@ def infer(
     graph: str,
     output: Path | None,
     memory_budget: str | None,
+    workers: int,
+    learned: Path | None,
     threads: int | None,
     cache_dir: Path | None,
     as_json: bool,
@@ -41,7 +45,13 @@ def infer(
         check_output(output, inputs=[network], force=True)
     net = Network.load(network)
     source: Graph | Path = Path(graph) if memory_budget and is_file(graph) else graph_of(graph)
-    logits = logits_of(net, source, threads=threads, cache_dir=cache_dir, memory_budget=memory_budget)
+    options: dict[str, Any] = {"threads": threads, "cache_dir": cache_dir, "memory_budget": memory_budget}
+    if learned is not None and workers == 1:
+        raise ParameterError("--learned: found with one worker; allowed: with --workers 2 or more")
+    if workers == 1:
+        logits = logits_of(net, source, **options)
+    else:
+        logits = logits_by_workers(net, source, workers, partitioner=_costs(learned), **options)
     if output is not None:
         _write_logits(output, logits)
     labelled = source if isinstance(source, Graph) else None
@@ -54,20 +64,45 @@ def infer(
     print_answer(as_json, {**answer, "output": None if output is None else str(output)}, *lines)
 
 
-def partition(graph: str, workers: int, by: str, picture: Path | None, as_json: bool) -> None:
+def _costs(learned: Path | None) -> Partitioner | None:
+    """Partitioner of a file; None without one. Raises ParameterError, DataError."""
+    if learned is None:
+        return None
+    check_input(learned, "--learned")
+    return Partitioner.load(learned)
+
+
+def partition(
+    graph: str, workers: int, by: str, learned: Path | None, width: int | None, picture: Path | None, as_json: bool
+) -> None:
     """Cuts a graph into ranges. Raises ParameterError, DataError."""
     if by not in ("edges", "vertices"):
         raise ParameterError(f"--by: found '{by}'; allowed: edges, vertices")
     if picture is not None:
         check_output(picture, "--picture", is_ours=is_svg)
     csr = graph_of(graph).csr
-    cuts = equal_edges(csr, workers) if by == "edges" else equal_vertices(csr.rows, workers)
-    facts = partition_facts(csr, cuts.tolist())
+    costs, sums = _costs(learned), None
+    if costs is not None:
+        by, sums = "learned", costs.features(csr)
+        cuts = costs.cuts(sums, workers)
+    else:
+        cuts = equal_edges(csr, workers) if by == "edges" else equal_vertices(csr.rows, workers)
+    facts: list[dict[str, Any]] = [dict(each) for each in partition_facts(csr, cuts.tolist())]
+    if width is not None:
+        for fact, x in zip(facts, FeatureSums.of(csr, width).between(cuts).tolist(), strict=True):
+            fact["features"] = dict(zip(FEATURES, x, strict=True))
+    if costs is not None and sums is not None:
+        for fact, seconds in zip(facts, costs.predict(sums, cuts).sum(axis=0).tolist(), strict=True):
+            fact["seconds"] = seconds
     if picture is not None:
-        drawn = partition_picture(facts).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+        drawn = partition_picture(partition_facts(csr, cuts.tolist())).replace(
+            "<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1
+        )
         write_atomic(picture, [drawn.encode()])
     lines = [
         f"worker {k}: vertices {f['begin']} to {f['end'] - 1}, {f['edges']:,} edges, halo of {f['halo']:,} rows"
+        + (f", {1e3 * f['seconds']:.3g} ms predicted" if "seconds" in f else "")
+        + (": " + ", ".join(f"{name} {value:,.0f}" for name, value in f["features"].items()) if "features" in f else "")
         for k, f in enumerate(facts)
     ]
     print_answer(as_json, {"by": by, "cuts": cuts.tolist(), "workers": facts}, *lines)

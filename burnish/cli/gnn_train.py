@@ -9,7 +9,7 @@ import burnish as bn
 from burnish.cli.compile_options import CompileOptions
 from burnish.cli.gnn_files import GENERATED, graph_of, is_file
 from burnish.cli.gnn_options import MemoryOptions, NetworkFiles, SampleOptions
-from burnish.cli.output import check_input, check_output, print_json
+from burnish.cli.output import begins, check_input, check_output, print_json
 from burnish.cli.reports import is_report, print_report, write_report
 from burnish.errors import DataError, ModelError, ParameterError
 from burnish.fitting.result import Fitted
@@ -76,6 +76,8 @@ def _check(files: NetworkFiles, inputs: list[Path]) -> None:
     check_output(files.output, inputs=inputs, is_ours=_is_network, force=files.force)
     if files.report is not None:
         check_output(files.report, "--report", inputs=inputs, is_ours=is_report, force=files.force)
+    if files.costs is not None:
+        check_output(files.costs, "--costs", inputs=inputs, is_ours=begins(b'{"widths"'), force=files.force)
     if files.continue_from is not None:
         check_input(files.continue_from, "--continue")
 
@@ -98,6 +100,8 @@ def _sizes(source: Graph | Path) -> tuple[int, int, bool, bool]:
 def _write(files: NetworkFiles, trained: Fitted, source: Graph | Path, multilabel: bool, as_json: bool) -> None:
     """Writes the network and the report, and says what came of training."""
     trained.model.save(files.output)
+    if files.costs is not None and trained.partitioner is not None:
+        trained.partitioner.save(files.costs)
     report, facts = trained.report, list[dict[str, int]]()
     described = {"network": str(trained.model), "notes": [*trained.notes]}
     if files.report is not None:

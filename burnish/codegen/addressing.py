@@ -13,7 +13,7 @@ from burnish.codegen.resolve import Resolver
 from burnish.errors import ScheduleError
 from burnish.loops.bounds import bounds
 from burnish.loops.expr import COMPARISONS, INDEX, ITEM_BYTES, LOGICAL, Binary, Buffer, Cast, Const, Expr, Select, Var
-from burnish.loops.sizes import Dim, Quotient, SymbolicSize, is_size
+from burnish.loops.sizes import Dim, Quotient, SymbolicSize, is_size, least
 from burnish.loops.traverse import index_only
 from burnish.machines.scopes import PIECE_BYTES, SWIZZLED_BYTES, swizzle
 
@@ -158,9 +158,10 @@ class Addressing(IRBuilder):
         key = SymbolicSize((((atom,), 1),))
         cache = self.scopes[0].cache
         if key not in cache:
-            a, divisor = IRValue(self._size(atom.size), INDEX), self.const(atom.divisor, INDEX)
-            if atom.size.low >= 0:
-                cache[key] = self.hoist(0, f"udiv i64 {a.text}, {atom.divisor}")
+            a, by = IRValue(self._size(atom.size), INDEX), atom.divisor
+            divisor = IRValue(self._size(by), INDEX) if is_size(by) else self.const(by, INDEX)
+            if atom.size.low >= 0 and least(by) > 0:
+                cache[key] = self.hoist(0, f"udiv i64 {a.text}, {divisor.text}")
             else:
                 cache[key] = self._hoisted(lambda: self.floor_divide("//", a, divisor), 0)
         return cache[key]

@@ -9,8 +9,6 @@ import llvmlite.binding as llvm
 from burnish.errors import TargetError
 from burnish.machines.target import Target
 
-CODE_VERSION = "2"  # part of every cache key: raise it when emitted code changes meaning
-
 
 @cache
 def _initialize() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from burnish.base.optional import needed_for
 from burnish.errors import ArtifactError
-from burnish.runtime import module
+from burnish.runtime import loading
 from burnish.runtime.artifact import NotExecutableError
 from burnish.runtime.callable import CompiledModel
 
@@ -50,7 +50,7 @@ def load(
     array([0., 0., 2.], dtype=float32)
     """
     try:
-        return module.load(
+        return loading.load(
             path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device, variant=variant
         )
     except NotExecutableError as found:

@@ -19,7 +19,7 @@ from burnish.driver.compilation import Progress, compile_kernels
 from burnish.driver.kept_sizes import KeptSizes
 from burnish.driver.torch_module import TorchCall, TorchModule
 from burnish.errors import ArtifactError, InputError, ModelError, VerificationError
-from burnish.frontend.torch.export import CallSignature
+from burnish.frontend.torch.signature import CallSignature
 from burnish.graph.graph import Graph
 from burnish.graph.graph_file import graph_from, graph_parts
 from burnish.graph.specialize import graph_at

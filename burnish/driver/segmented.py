@@ -77,12 +77,12 @@ class SegmentedModule(CompiledBase):
 
     @property
     def compilations(self) -> int:
-        """How many segments and wholes were compiled so far."""
+        """Number of segments and whole models compiled so far."""
         return self._calls.compilations + self._whole.compilations
 
     @property
     def in_python(self) -> str:
-        """Why calls go from segment to segment in Python; "" where the model is compiled as a whole."""
+        """Reason why calls go from segment to segment in Python; "" where the model is compiled as a whole."""
         return self._whole.refused
 
     @property

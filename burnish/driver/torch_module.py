@@ -10,7 +10,7 @@ import numpy as np
 from burnish.driver.tensors import TensorModule
 from burnish.errors import InputError
 from burnish.frontend.torch.dtypes import to_numpy, to_torch
-from burnish.frontend.torch.export import CallSignature, children_of
+from burnish.frontend.torch.signature import CallSignature, children_of
 from burnish.runtime.callable import ProfileRow
 from burnish.runtime.module import Module
 

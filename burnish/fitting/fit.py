@@ -186,7 +186,7 @@ def _placement(plan: Any, graph: Any, devices: int, parameters: Any) -> TensorSp
 
 
 def _launched(arguments: Mapping[str, Any], allowed: Sequence[str], **more: Any) -> LaunchConfig:
-    """How devices are launched. Raises ParameterError for an argument that only one device takes."""
+    """Launcher of the devices. Raises ParameterError for an argument that only one device takes."""
     for name in arguments:
         if name not in allowed:
             raise ParameterError(f"{name}: found {arguments[name]!r}; allowed here: {', '.join(allowed)}")

@@ -150,7 +150,9 @@ def train_share(comm: Comm, job: WorkerJob, loop: LoopOptions) -> Fitted | None:
         if comm.rank:
             return None
         made = _fitted(job.network, size_of(job.graph), report, trainer.step, best.best)
-        return replace(made, cuts=tuple(int(c) for c in moving.cuts), moves=moving.moves)
+        known = None if moving.learner is None else moving.learner.partitioner
+        known = known if known is not None and known.ready else None
+        return replace(made, cuts=tuple(int(c) for c in moving.cuts), moves=moving.moves, partitioner=known)
 
 
 def _fitted(

@@ -325,7 +325,7 @@ class Trainer:
         return stop or ("interrupted" if interrupted() else None)
 
     def _calls(self) -> int | None:
-        """How many calls there will be, as far as is known."""
+        """Number of calls to come, as far as is known."""
         limits, batches = self.limits, self._data.batches
         by_epochs = None if limits.epochs is None or batches is None else limits.epochs * batches
         known = [n for n in (limits.steps, by_epochs) if n is not None]
@@ -347,7 +347,7 @@ class Trainer:
         return self.limits.patience is not None and self._since_gain() >= self.limits.patience
 
     def _since_gain(self) -> int:
-        """How many of the latest evaluations brought no smaller loss."""
+        """Number of latest evaluations without a smaller loss."""
         best, since = math.inf, 0
         for found in self._place.evaluations:
             if found.loss < best - self.limits.min_gain:

@@ -15,7 +15,8 @@ from burnish.base.arguments import check_count, check_number, refusal, typed
 from burnish.driver.importing import import_model
 from burnish.errors import PlanError
 from burnish.fitting.ranks import faster_plan
-from burnish.frontend.torch.export import CallSignature, import_torch, is_network
+from burnish.frontend.torch.export import import_torch, is_network
+from burnish.frontend.torch.signature import CallSignature
 from burnish.graph.domain import input_domains
 from burnish.graph.graph import Graph
 from burnish.graph.specialize import graph_at

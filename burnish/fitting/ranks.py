@@ -31,7 +31,8 @@ from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.ranks import Settings, rank_programs
-from burnish.runtime import module as modules
+from burnish.runtime import artifact
+from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 from burnish.train.evaluation import METRICS, evaluation_graph
 from burnish.train.step import trained_constants
@@ -52,7 +53,7 @@ class RankTask:
 
     def module(self, artifact: str, comm: Comm | None = None) -> Module:
         """The module of an artifact, on the device."""
-        return modules.load(artifact, self.threads, comm=comm, device=None if self.device is None else self.device())
+        return load(artifact, self.threads, comm=comm, device=None if self.device is None else self.device())
 
 
 def train_ranks(
@@ -104,7 +105,7 @@ def train_ranks(
         tasks = []
         for rank, executable in enumerate(made):
             path = f"{folder}/rank{rank}.bn"
-            modules.artifact.save(executable, path)
+            artifact.save(executable, path)
             own = machine.machine.device
             tasks.append(RankTask(path, _plain(data), rows, launch.threads, facts, evaluation, beside, own))
         results = launched(train_rank, [(task,) for task in tasks])
@@ -216,7 +217,7 @@ def faster_plan(
             made = rank_programs(graph, guarded, chosen, ranks, machine, settings).executables()
             for rank, executable in enumerate(made):
                 paths[rank].append(f"{folder}/{number}-{rank}.bn")
-                modules.artifact.save(executable, paths[rank][-1])
+                artifact.save(executable, paths[rank][-1])
         orders = [(own, _plain(data), launch.threads, launch.steps, launch.clock) for own in paths]
         found = launcher(launch.worker_kind, launch.timeout)(time_rank, orders)
     times = dict(zip(plans, found[0], strict=True))
@@ -225,7 +226,7 @@ def faster_plan(
 
 def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: int, clock: str) -> list[float]:
     """Median seconds of a step of each artifact, with the first batch, in turn; those of the slowest device."""
-    made = [RankStep(modules.load(path, threads, comm=comm), comm) for path in paths]
+    made = [RankStep(load(path, threads, comm=comm), comm) for path in paths]
     batches = source(_given(data), made[0].inputs, shuffle=False).epoch(0)
     arrays = bound(next(iter(batches)), made[0].inputs)
     if any(array.shape != spec.shape for array, spec in zip(arrays, made[0].inputs, strict=True)):

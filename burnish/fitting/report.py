@@ -30,7 +30,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """How far training is: calls and epochs done, batches in an epoch and calls in all (None: not known)."""
+    """Progress of training: calls and epochs done, batches in an epoch and calls in all (None: not known)."""
 
     call: int
     epoch: int

@@ -20,7 +20,7 @@ from burnish.fitting.data import bound
 from burnish.fitting.picture import page
 from burnish.fitting.report import TrainingReport
 from burnish.frontend.torch.dtypes import to_torch
-from burnish.frontend.torch.export import CallSignature
+from burnish.frontend.torch.signature import CallSignature
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import hinted
 from burnish.parallel.programs.parallel_plan import Plan
@@ -62,8 +62,9 @@ class Fitted:
     ``states``: parameters, what the optimizer remembers and what else a step keeps, by name. ``memory``: bytes by use,
     of each device. ``plan``: the plan that it was trained by, None on one device and for data parallelism; ``notes``:
     what was decided on the way, a line each. ``cuts``: where the vertices of a graph's workers begin and end at last,
-    after ``moves`` moves; none for other models. ``step``: the compiled step, where one device of this process
-    trained; None elsewhere.
+    after ``moves`` moves, and ``partitioner``, what they have learned of the costs of ranges, which cuts other graphs
+    too (`burnish.gnn.logits_by_workers`); none for other models. ``step``: the compiled step, where one device of this
+    process trained; None elsewhere.
     """
 
     report: TrainingReport
@@ -75,6 +76,7 @@ class Fitted:
     notes: tuple[str, ...] = ()
     cuts: tuple[int, ...] = ()
     moves: int = 0
+    partitioner: Any = None
     parts: tuple[str, ...] = ()  # of HTML, for the picture
 
     def __repr__(self) -> str:

@@ -20,7 +20,8 @@ from burnish.fitting.loop import Trainer, TrainingLimits
 from burnish.fitting.report import TrainingProgress
 from burnish.fitting.result import Fitted, TrainedGraph
 from burnish.frontend.onnx import Imported
-from burnish.frontend.torch.export import CallSignature, first_rows, import_torch, is_network, open_rows
+from burnish.frontend.torch.export import first_rows, import_torch, is_network, open_rows
+from burnish.frontend.torch.signature import CallSignature
 from burnish.frontend.torch.training import asks_for_mode
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import MOST, dim, greatest, hinted, is_size, least

@@ -29,3 +29,4 @@ from burnish.gnn.run.pyg import from_pyg as from_pyg
 from burnish.gnn.run.sampling import Sampling as Sampling
 from burnish.gnn.run.train import GraphOptions as GraphOptions
 from burnish.gnn.run.train import score as score
+from burnish.gnn.run.worker_inference import logits_by_workers as logits_by_workers

@@ -64,7 +64,7 @@ def _batch_norm(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 def _scale(new: Rewrite, node: Node) -> Sequence[str] | None:
     operands = _data_and_constant(new, node)
-    if operands is None or _rounds_twice(new, node, operands[0], "mul"):
+    if operands is None or _rounds_twice(new, node, operands[0], "mul") or _scales_integers(new, node, operands[0]):
         return None
     scaled = _scaled(new, *operands, node.outputs[0])
     return None if scaled is None else [scaled]
@@ -81,6 +81,17 @@ def _rounds_twice(new: Rewrite, node: Node, x: str, op: str) -> bool:
     """Whether a node and one like it before are to round one after the other: a quantum depends on both roundings."""
     before = new.producer(x)
     return before is not None and before.op == op and new.is_rounded(node)
+
+
+def _scales_integers(new: Rewrite, node: Node, x: str) -> bool:
+    """Whether a node scales sums of whole numbers, which are exact, and its result is rounded to a quantum."""
+    before = new.producer(x)
+    while before is not None and before.op == "add" and (operands := _data_and_constant(new, before)) is not None:
+        before = new.producer(operands[0])
+    weight = new.value(before.inputs[1]) if before is not None and len(before.inputs) == 2 else None
+    if weight is None or weight.ndim < 2 or not new.is_rounded(node):
+        return False
+    return bool(np.array_equal(weight, np.rint(weight)))
 
 
 def _data_and_constant(new: Rewrite, node: Node) -> tuple[str, str] | None:

@@ -40,7 +40,7 @@ def compute_masks(graph: Graph, target: Target) -> Graph:
 
 
 def _rule(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Sequence[str] | None:
-    found = _masked(new, node)
+    found = constant_mask(new, node)
     if found is None:
         return _measured(new, node, ends)
     scores, seen = found
@@ -51,7 +51,7 @@ def _rule(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Sequenc
     return None if between is None else new.replace(node, "band", scores, lower=between[0], upper=between[1])
 
 
-def _masked(new: Rewrite, node: Node) -> tuple[str, np.ndarray] | None:
+def constant_mask(new: Rewrite, node: Node) -> tuple[str, np.ndarray] | None:
     """Scores that a constant mask is put on, and where they count."""
     if node.op == "where":
         cond, chosen, other = node.inputs

@@ -9,6 +9,7 @@ of few channels), or where a machine multiplies bytes faster than it counts bits
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from burnish.loops.sizes import dims_of
 from burnish.machines.target import Target
 from burnish.ops.bit_words import MOST_WORDS, elements, pack
 
+MOST_PAYING = 2  # bits of either factor: more take as many counts as bytes take products
 PRODUCTS = {"low_bit_conv2d": ("bit_conv2d", "conv2d", 1, 1), "low_bit_matmul": ("bit_matmul", "matmul", -1, 0)}
 """Operator -> that of words, that of bytes, and the axis of both operands along which elements are multiplied."""
 
@@ -27,8 +29,7 @@ def multiply_bits(graph: Graph, target: Target) -> Graph:
     """``graph`` with products of few bits as ``target`` computes them best."""
     if not any(node.op in PRODUCTS for node in graph.nodes):
         return graph
-    dialect = target.machine.dialect
-    by_words = dialect.grid is None and (target.has(dialect.counts_bits) or not target.multiplies_bytes)
+    by_words = counts_few_bits(target)
 
     def rule(new: Rewrite, node: Node) -> Sequence[str] | None:
         if node.op not in PRODUCTS:
@@ -37,6 +38,45 @@ def multiply_bits(graph: Graph, target: Target) -> Graph:
         return [made or _by_bytes(new, node)]
 
     return rewrite(graph, rule)
+
+
+def counts_few_bits(target: Target) -> bool:
+    """Whether products of few bits are counts of bits on a target: where these are faster than products of bytes."""
+    dialect = target.machine.dialect
+    return dialect.grid is None and (target.has(dialect.counts_bits) or not target.multiplies_bytes)
+
+
+@dataclass(frozen=True)
+class FewBits:
+    """A product of few bits: those of the activations, and the codes of a weight that few bits hold."""
+
+    bits: int
+    codes: np.ndarray
+    weight_bits: int
+    bipolar: bool
+
+    @classmethod
+    def of(cls, greatest: int, weight: np.ndarray) -> FewBits | None:
+        """The product of integers up to ``greatest`` by a weight; None where counting bits would not pay."""
+        bits, low, high = greatest.bit_length(), int(weight.min(initial=0)), int(weight.max(initial=0))
+        if bits > MOST_PAYING or not weight.size:
+            return None
+        if low >= 0:
+            weight_bits = max(high.bit_length(), 1)
+            codes = weight
+        elif np.all(weight % 2):
+            weight_bits = max(-low, high).bit_length()
+            codes = (weight.astype(np.int64) + ((1 << weight_bits) - 1)) // 2
+        else:
+            return None
+        if weight_bits > MOST_PAYING:
+            return None
+        return cls(max(bits, 1), codes.astype(np.uint8), weight_bits, low < 0)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the operator."""
+        return {"bits": self.bits, "weight_bits": self.weight_bits, "bipolar": self.bipolar}
 
 
 def _planes(bits: int) -> list[tuple[int, ...]]:

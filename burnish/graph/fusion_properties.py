@@ -45,6 +45,7 @@ class FusionProperties:
     each operand is read for one element of the output, or of what is reduced. ``depth``: of the deepest expression.
     ``steps``: a rounding error in an operand may change the output by much more. ``pixelwise``: of an image, the two
     last axes are only where its operands are read, at the same row and column; it is the same on all pixels in a row.
+    ``permutation``: of a bijection that only permutes dimensions, which of the output each of the operand is.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class FusionProperties:
     depth: int = 0
     steps: bool = False
     pixelwise: bool = False
+    permutation: tuple[int, ...] | None = None
 
 
 def facts_of(graph: Graph, node: Node) -> FusionProperties:
@@ -122,7 +124,15 @@ def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> FusionProperti
     facts = FusionProperties(
         "injective", is_elementwise([output]), moves, _is_scaling(output), view, bijection, alias, channels, once
     )
-    return replace(facts, pixelwise=_is_pixelwise(output))
+    return replace(facts, pixelwise=_is_pixelwise(output), permutation=_permutation(output) if bijection else None)
+
+
+def _permutation(output: Tensor) -> tuple[int, ...] | None:
+    """The dimension of ``output`` that is each dimension of its operand; None where it is no permutation of these."""
+    body = inlined(output)
+    if not isinstance(body, Load) or sorted(map(str, body.indices)) != sorted(map(str, output.axes)):
+        return None
+    return tuple(output.axes.index(i) for i in body.indices if isinstance(i, Var))
 
 
 def _is_scaling(output: Tensor) -> bool:

@@ -141,10 +141,15 @@ def _derived(
     wrt: int,
     seeds: Sequence[str | None],
 ) -> str | None:
-    """The gradient by one input, from the definition; of a view that keeps its elements' order another such view."""
+    """The gradient by one input, from the definition; of a view that keeps its elements' order another such view, of
+    one that permutes dimensions the inverse permutation, so that passes see both cancel.
+    """
     given_types = tuple(builder.types[name] for name in node.inputs)
-    if operator_facts(node.op, given_types, tuple(sorted(node.attrs.items()))).alias and seeds[0] is not None:
+    facts = operator_facts(node.op, given_types, tuple(sorted(node.attrs.items())))
+    if facts.alias and seeds[0] is not None:
         return builder.add("reshape", seeds[0], shape=types[wrt][0])
+    if facts.permutation is not None and seeds[0] is not None:
+        return builder.add("transpose", seeds[0], perm=facts.permutation)
     seeded = tuple(number for number, seed in enumerate(seeds) if seed is not None)
     derived, attrs = application(ops.operator_named, node.op, node.attrs, types, wrt, seeded)
     if derived.result is None:

@@ -36,7 +36,7 @@ class Rewrite(GraphBuilder):
         return self.constants.get(name)
 
     def derived(self, name: str, what: str, make: Callable[[np.ndarray], np.ndarray]) -> str:
-        """The constant that ``make`` makes of the constant ``name``: one for all nodes that ask for the same of it.
+        """Constant computed by ``make`` from the constant ``name``: one for all nodes that ask for the same of it.
 
         A layer's weight is read at every time step; a copy a step would not stay in any cache.
         """

@@ -136,7 +136,7 @@ def with_rows(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[list
 
 
 def _leading(t: Tensor) -> int:
-    """How many leading dimensions of a sum of products one factor alone has, and another has the last."""
+    """Number of leading dimensions of a sum of products one factor alone has, and another has the last."""
     product = contraction(t)
     if product is None:
         return 0

@@ -309,7 +309,7 @@ def _quotient(a: SymbolicSize, b: Any) -> Any:
     """``a // b`` as an extent; None if it is none."""
     if isinstance(b, SymbolicSize):
         exact: Any = exact_quotient(a, b)
-        return exact if exact is not None else 0 if a.low >= 0 and (b - a).low > 0 else None
+        return exact if exact is not None else 0 if a.low >= 0 and least(b - a) > 0 else None
     return _floor(a, b) if b > 0 else None
 
 

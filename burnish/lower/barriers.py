@@ -89,7 +89,7 @@ def check_barriers(launch: Launch, intrinsics: Mapping[str, TensorIntrinsic]) ->
 
 
 def count_barriers(s: Stmt) -> int:
-    """How many barriers stand in a statement."""
+    """Number of barriers in a statement."""
     return int(s == WAIT) + sum(count_barriers(part) for part in s.parts)
 
 

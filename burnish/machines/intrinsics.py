@@ -44,7 +44,7 @@ class TensorIntrinsic:
 
 @dataclass(frozen=True, slots=True)
 class TensorRule:
-    """How a stage that reduces becomes instructions: by one that ``update``s a tile of it with a part of the reduction,
+    """Tensorization of a stage that reduces: by one that ``update``s a tile of it with a part of the reduction,
     one that ``reset``s the tile to the identity, and one that does both, ``compute``s it from a whole reduction.
 
     Their operands have the same names. ``Schedule.tensorize`` takes the first of compute, update and reset that the

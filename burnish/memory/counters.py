@@ -78,7 +78,7 @@ def _allocate(work: Work, order: Order, in_place: bool, recycle: bool, most: int
 
 
 def _reads(work: Work, order: Order) -> list[int]:
-    """How often each copy is read; once more if it lives to the end."""
+    """Number of times each copy is read; once more if it lives to the end."""
     counts: list[int] = []
     latest: dict[int, int] = {}
     for number in order:

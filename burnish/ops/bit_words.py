@@ -18,7 +18,7 @@ import numpy as np
 from burnish.loops.expr import BIT_COUNTS, Const, Expr, Var, all_of, cast, math, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
-from burnish.ops.convolution import convolve, require_groups, require_window
+from burnish.ops.convolution import convolve, first_channel, require_operands
 from burnish.ops.operator import Ints, declare, differentiated, internal, normal_axis, operator, require, require_input
 
 HALF = 16  # bits of half a word
@@ -141,25 +141,12 @@ def bit_conv2d(
     Of the lower halves, and of the upper ones, over windows, in int32; words are int32, of bits of channels. Padded
     with zeros.
     """
-    require_input(x, "x", 4, "[N, C, H, W]")
-    require_input(weight, "weight", 4, "[O, C / groups, KH, KW]")
-    require_window(strides, pads, dilations)
-    require_input(x, "x", dtype=("int32",))
-    require_groups(groups, x.shape[1], weight.shape[0])
-    found = f"shape {list(weight.shape)} (groups {groups})"
-    ok = weight.shape[1] * groups == x.shape[1] and weight.dtype == "int32"
-    require(ok, "input 'weight'", found, f"int32, {x.shape[1]} / groups input channels")
+    require_operands(x, weight, strides, pads, dilations, groups, ("int32",))
+    require_input(weight, "weight", dtype=("int32",))
     _require_words(weight.shape[1] * weight.shape[2] * weight.shape[3], scales)
-    total = convolve(
-        f"{name}.sum", x, weight, None, strides, pads, dilations, _first(weight, groups), _counts
-    )  # fmt: skip
+    first = first_channel(weight, groups)
+    total = convolve(f"{name}.sum", x, weight, None, strides, pads, dilations, first, _counts)
     return _whole(total, scales, name)
-
-
-def _first(weight: Tensor, groups: int) -> Callable[[Var], Expr | int]:
-    """The first input channel that an output channel sees."""
-    per_group = weight.shape[0] // groups
-    return lambda oc: oc // per_group * weight.shape[1] if groups > 1 else 0
 
 
 # --- what users call --------------------------------------------------------------------------------------------------
@@ -202,15 +189,10 @@ def low_bit_conv2d(
     ``weight`` [O, C / groups, KH, KW], uint8, are codes of as many bits: themselves, or if ``bipolar`` the odd numbers
     ``2 code - (2^bits - 1)``, of one bit -1 and 1. Higher bits of both do not count. Padded with zeros.
     """
-    require_input(x, "x", 4, "[N, C, H, W]")
-    require_input(weight, "weight", 4, "[O, C / groups, KH, KW]")
-    require_window(strides, pads, dilations)
+    require_operands(x, weight, strides, pads, dilations, groups, ("uint8",))
     _require_codes(x, weight, bits, weight_bits)
-    require_groups(groups, x.shape[1], weight.shape[0])
-    found = f"shape {list(weight.shape)} (groups {groups})"
-    require(weight.shape[1] * groups == x.shape[1], "input 'weight'", found, f"{x.shape[1]} / groups input channels")
-    multiply = _product(bits, weight_bits, bipolar)
-    return convolve(name, x, weight, None, strides, pads, dilations, _first(weight, groups), multiply)
+    first, multiply = first_channel(weight, groups), _product(bits, weight_bits, bipolar)
+    return convolve(name, x, weight, None, strides, pads, dilations, first, multiply)
 
 
 @differentiated("none")

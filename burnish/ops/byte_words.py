@@ -12,7 +12,7 @@ from functools import reduce
 from burnish.loops.expr import BYTE_DOT, Const, Expr, Var, all_of, cast, math, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
-from burnish.ops.convolution import convolve, require_groups, require_window
+from burnish.ops.convolution import convolve, first_channel, require_operands
 from burnish.ops.operator import Ints, declare, internal, normal_axis, operator, require, require_input
 
 BYTES = 4  # of a word
@@ -83,19 +83,9 @@ def byte_conv2d(
 
     Both hold words of four channels: unsigned bytes of the image, signed ones of the weight. Padded with zeros.
     """
-    require_input(x, "x", 4, "[N, C, H, W]")
-    require_input(weight, "weight", 4, "[O, C / groups, KH, KW]")
-    require_window(strides, pads, dilations)
-    require_input(x, "x", dtype=("int32",))
-    require_groups(groups, x.shape[1], weight.shape[0])
-    found = f"shape {list(weight.shape)} (groups {groups})"
-    ok = weight.shape[1] * groups == x.shape[1] and weight.dtype == "int32"
-    require(ok, "input 'weight'", found, f"int32, {x.shape[1]} / groups input channels")
-    per_group = weight.shape[0] // groups
-
-    def first(oc: Var) -> Expr | int:
-        return oc // per_group * weight.shape[1] if groups > 1 else 0
-
+    require_operands(x, weight, strides, pads, dilations, groups, ("int32",))
+    require_input(weight, "weight", dtype=("int32",))
+    first = first_channel(weight, groups)
     return convolve(name, x, weight, None, strides, pads, dilations, first, lambda a, b: math(BYTE_DOT, a, b))
 
 

@@ -144,22 +144,29 @@ def conv2d(
     ``pads`` is top, left, bottom, right. Stages: ``name.pad`` where padded, ``name.sum`` where a bias or a
     narrower dtype follows the reduction. 8-bit operands give int32.
     """
+    require_operands(x, weight, strides, pads, dilations, groups, NUMBERS)
+    if bias is not None:
+        require_input(bias, "bias", shape=(weight.shape[0],))
+    return convolve(name, x, weight, bias, strides, pads, dilations, first_channel(weight, groups))
+
+
+def require_operands(
+    x: Tensor, weight: Tensor, strides: Ints, pads: Ints, dilations: Ints, groups: int, dtypes: Sequence[str]
+) -> None:
+    """Refuses operands of a convolution in ``groups`` whose ranks, windows, channels or image's dtype do not fit."""
     require_input(x, "x", 4, "[N, C, H, W]")
     require_input(weight, "weight", 4, "[O, C / groups, KH, KW]")
     require_window(strides, pads, dilations)
-    require_input(x, "x", dtype=NUMBERS)
-    channels, outputs = x.shape[1], weight.shape[0]
-    require_groups(groups, channels, outputs)
+    require_input(x, "x", dtype=dtypes)
+    require_groups(groups, x.shape[1], weight.shape[0])
     found = f"shape {list(weight.shape)} (groups {groups})"
-    require(weight.shape[1] * groups == channels, "input 'weight'", found, f"{channels} / groups input channels")
-    if bias is not None:
-        require_input(bias, "bias", shape=(outputs,))
-    per_group = outputs // groups
+    require(weight.shape[1] * groups == x.shape[1], "input 'weight'", found, f"{x.shape[1]} / groups input channels")
 
-    def first(oc: Var) -> Expr | int:
-        return oc // per_group * weight.shape[1] if groups > 1 else 0
 
-    return convolve(name, x, weight, bias, strides, pads, dilations, first)
+def first_channel(weight: Tensor, groups: int) -> Callable[[Var], Expr | int]:
+    """The first input channel that an output channel of a convolution in equal groups reads."""
+    per_group = weight.shape[0] // groups
+    return lambda oc: oc // per_group * weight.shape[1] if groups > 1 else 0
 
 
 def require_groups(groups: int, channels: int, outputs: int) -> None:

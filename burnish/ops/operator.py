@@ -64,6 +64,9 @@ class GradientBuilder(Protocol):
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
         """The name of the result of an operator with one output."""
 
+    def add_many(self, op: str, *inputs: str, **attrs: Any) -> tuple[str, ...]:
+        """The names of the results of an operator."""
+
     def constant(self, value: Any, name: str | None = None, dtype: str | None = None) -> str:
         """The name of a constant."""
 

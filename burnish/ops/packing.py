@@ -1,6 +1,6 @@
 """Weight transforms of convolution and product algorithms as operators: for weights that are known at a call only.
 
-Each computes what the function of the same algorithm makes of a constant weight at compile time, in the weight's dtype.
+Each computes the result of the same algorithm's function of a constant weight at compile time, in the weight's dtype.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def true_interval(name: str, x: Tensor) -> Tensor:
     require(bool(x.shape) and extent > 0, "input 'x'", f"shape {list(x.shape)}", "at least one element")
 
     def reach(*i: Expr) -> Expr:
-        """How far from the other end the first place is, and the last one from the beginning; 0 where there is none."""
+        """Distance of the first place from the other end, of the last one from the beginning; 0 where there is none."""
         k = reduce_axis(extent, "k")
         own = select(equal(i[-1], 0), extent - k.var, k.var + 1)
         return Reduce("max", select(x[(*i[:-1], k.var)], cast("int32", own), wrap(0, "int32")), (k,))

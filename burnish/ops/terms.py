@@ -11,8 +11,6 @@ import numpy as np
 from burnish.loops.sizes import is_size
 from burnish.ops.operator import Application
 
-Operand = "Term | float | int"
-
 
 @dataclass(frozen=True, eq=False)
 class GraphTerm:

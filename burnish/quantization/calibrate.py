@@ -23,7 +23,7 @@ BYTES = {"uint8": (0, 255), "int8": (-127, 127)}  # what a quantizer uses of a d
 
 @dataclass
 class Observed:
-    """What a tensor was: its least and largest value, its mean square, and counts of values in bins of that range."""
+    """Statistics of a tensor: least and largest value, mean square, and counts of values in bins of that range."""
 
     low: float = np.inf
     high: float = -np.inf
@@ -42,7 +42,7 @@ class Observed:
 
     def fill(self, value: np.ndarray) -> None:
         """Adds the counts of an array, after all ranges are known."""
-        counts = np.histogram(value, BINS, self._range)[0]
+        counts = np.histogram(value, BINS, self.range)[0]
         self.bins = counts if self.bins is None else self.bins + counts
 
     @property
@@ -51,7 +51,8 @@ class Observed:
         return self.squares / max(self.count, 1)
 
     @property
-    def _range(self) -> tuple[float, float]:
+    def range(self) -> tuple[float, float]:
+        """Range of the bins, low and high."""
         return (self.low, self.high) if self.low < self.high else (self.low - 0.5, self.high + 0.5)
 
     def limits(self, method: str, percentile: float) -> tuple[float, float]:
@@ -60,7 +61,7 @@ class Observed:
         if not np.isfinite(low + high):
             return 0.0, 0.0
         if self.bins is not None and low < high:
-            edges = np.linspace(*self._range, BINS + 1)
+            edges = np.linspace(*self.range, BINS + 1)
             if method == "percentile":
                 low, high = _percentile(self.bins, edges, percentile)
             elif method == "entropy":
@@ -70,7 +71,7 @@ class Observed:
 
 
 def _percentile(bins: np.ndarray, edges: np.ndarray, percentile: float) -> tuple[float, float]:
-    """The range that leaves out so many of a hundred values, half at either end."""
+    """Range that leaves out a percentage of the values, half of them at either end."""
     share = np.cumsum(bins) / bins.sum()
     outside = (100.0 - percentile) / 200.0
     first = int(np.searchsorted(share, outside, "right"))
@@ -129,6 +130,47 @@ def quantizer_of(low: float, high: float, dtype: str) -> AffineQuantizer:
     return AffineQuantizer(scale, np.array(np.clip(np.rint(-low / scale), least, most), np.uint8))
 
 
+def few_bit_quantizer(observed: Observed, bits: int) -> AffineQuantizer:
+    """The quantizer to ``bits`` bits whose squared error over the counted values is least."""
+    low, high = observed.limits("minmax", 100.0)
+    if observed.bins is None or not low < high:
+        return AffineQuantizer(np.float32(max(high - low, LEAST_SCALE)), np.array(0, np.uint8), bits)
+    edges = np.linspace(*observed.range, BINS + 1)
+    centres, most = (edges[:-1] + edges[1:]) / 2, (1 << bits) - 1
+    found = []
+    for zero in range(most + 1 if low < 0 else 1):
+        for reach in np.geomspace(1e-3, 1.0, CANDIDATES):
+            scale = reach * max(high / (most - zero) if most > zero else 0.0, -low / zero if zero else 0.0)
+            if scale > LEAST_SCALE:
+                near = (np.clip(np.rint(centres / scale) + zero, 0, most) - zero) * scale
+                found.append((float((observed.bins * (near - centres) ** 2).sum()), float(scale), zero))
+    _, scale, zero = min(found)
+    return AffineQuantizer(np.float32(scale), np.array(zero, np.uint8), bits)
+
+
+def few_bit_weight(weight: np.ndarray, axis: int, bits: int) -> QuantizedWeight:
+    """A weight in odd numbers of ``bits`` bits, of one -1 and 1, with a scale for each output channel, which is
+    ``axis``: that of the least squared error of some.
+
+    Source: Rastegari et al. 2016 (XNOR-Net), section 3.1: of one bit the signs, by the mean magnitude.
+    """
+    rows = np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1).astype(np.float64)
+    most, best = (1 << bits) - 1, np.full(len(rows), np.inf)
+    whole, scale = np.ones_like(rows), np.full(len(rows), LEAST_SCALE)
+    reach = np.abs(rows).max(1, initial=0.0)
+    for share in np.linspace(0.1, 1.0, 19):
+        step = np.maximum(share * reach / most, LEAST_SCALE)
+        odd = np.clip(2 * np.floor(rows / (2 * step[:, None])) + 1, -most, most)
+        own = np.maximum((odd * rows).sum(1) / (odd * odd).sum(1), LEAST_SCALE)  # by least squares
+        error = np.square(rows - odd * own[:, None]).sum(1)
+        better = error < best
+        best, scale = np.where(better, error, best), np.where(better, own, scale)
+        whole[better] = odd[better]
+    moved = np.moveaxis(weight, axis, 0).shape
+    integers = np.ascontiguousarray(np.moveaxis(whole.reshape(moved), 0, axis).astype(np.int8))
+    return QuantizedWeight(integers, scale.astype(np.float32), axis, bits)
+
+
 def quantized_weight(weight: np.ndarray, axis: int) -> QuantizedWeight:
     """A weight in int8 with a scale for each output channel, which is ``axis``."""
     others = tuple(d for d in range(weight.ndim) if d != axis)
@@ -163,4 +205,9 @@ def noise_of(value: np.ndarray, weight: QuantizedWeight) -> float:
 def activation_noise(observed: Observed, quantizer: AffineQuantizer) -> float:
     """Noise of a quantized activation: the mean square of rounding over that of the values."""
     power = observed.mean_square
+    if quantizer.bits < 8 and observed.bins is not None and power:
+        edges = np.linspace(*observed.range, BINS + 1)
+        centres, zero = (edges[:-1] + edges[1:]) / 2, int(quantizer.zero)
+        whole = np.clip(np.rint(centres / quantizer.scale) + zero, 0, (1 << quantizer.bits) - 1) - zero
+        return float((observed.bins * np.square(whole * quantizer.scale - centres)).sum()) / observed.count / power
     return float(quantizer.scale) ** 2 / 12 / power if power else 0.0

@@ -23,7 +23,7 @@ MODEL_SECONDS = 10.0  # and of the whole model
 
 @dataclass(frozen=True)
 class Timing:
-    """How modules are made to be timed."""
+    """Construction of the modules to be timed."""
 
     threads: int | None
     cache_dir: Any
@@ -46,6 +46,8 @@ class LayerTimes:
         """
         given = self._network.graph
         inner = [name for name in layer.node.inputs if name in quantizers.activations and self._is_between(name)]
+        if any(quantizers.activations[name].bits < 8 for name in inner):
+            inner = []  # of bytes from outside it is not seen that they are few bits
         gives = layer.result in quantizers.activations
         key = f"{signature(given, layer)}\n{len(inner)} {gives} {layer.key in quantizers.weights}"
         if key not in self._known:
@@ -140,10 +142,14 @@ def within_error(
 
 
 def restricted(
-    quantizers: Quantizers, network: LayeredGraph, layers: Sequence[QuantizableLayer], activations: bool
+    quantizers: Quantizers,
+    network: LayeredGraph,
+    layers: Sequence[QuantizableLayer],
+    activations: bool,
+    between: bool = True,
 ) -> Quantizers:
     """The quantizers of some of the layers."""
-    tensors, readers = network.quantized_tensors(layers, activations)
+    tensors, readers = network.quantized_tensors(layers, activations, between)
     kept = {layer.key for layer in layers}
     return replace(
         quantizers,

@@ -99,12 +99,12 @@ class LayeredGraph:
         return readers[0] if len(readers) == 1 and name not in self.graph.outputs else None
 
     def quantized_tensors(
-        self, layers: Iterable[QuantizableLayer], activations: bool
+        self, layers: Iterable[QuantizableLayer], activations: bool, between: bool = True
     ) -> tuple[dict[str, str], frozenset[str]]:
         """The tensors that are quantized if ``layers`` are, each with the tensor whose scale it has; and the results of
         nodes that read the dequantized values.
 
-        These are the operands of the layers; and of sums of images and pools whose result is one of them.
+        These are the operands of the layers; and, if ``between``, of sums of images and pools whose result is one.
         """
         found: dict[str, str] = {}
         readers: set[str] = set()
@@ -115,7 +115,7 @@ class LayeredGraph:
             readers.add(layer.key)
             for name in layer.node.inputs[: 1 if layer.constant else 2]:
                 found.setdefault(name, name)
-        for node in reversed(self.graph.nodes):
+        for node in reversed(self.graph.nodes if between else ()):
             result = self._behind(node) if node.op == "add" else node.outputs[0]
             image = len(self.graph.types[node.inputs[0]].shape) == 4 if node.inputs else False
             joined = node.op == "add" and not any(n in self.graph.constants for n in node.inputs)

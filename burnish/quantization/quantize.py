@@ -20,6 +20,7 @@ from burnish.errors import DataError, ModelError, ParameterError
 from burnish.fitting.data import Loader, bound, source
 from burnish.frontend.onnx.export.quantized import QDQ_OPSET, Quantizers, to_qdq
 from burnish.frontend.torch.export import import_torch, is_network
+from burnish.graph.bit_products import counts_few_bits
 from burnish.graph.graph import Graph
 from burnish.machines.target import host
 from burnish.measure.comparison import Comparison
@@ -27,6 +28,8 @@ from burnish.quantization.calibrate import (
     Observed,
     activation_noise,
     blocked_weight,
+    few_bit_quantizer,
+    few_bit_weight,
     noise_of,
     observe,
     quantized_weight,
@@ -48,21 +51,23 @@ from burnish.runtime.steps import TensorSpec
 
 METHODS = ("minmax", "percentile", "entropy")
 BLOCKS = (16, 32, 64, 128, 256)
-HELD_OUT = 4  # of so many batches one is for the error
+FEW, FEW_WEIGHTS = (1, 2), (1, 2, 3, 4)  # bits of activations and of weights in products of few bits
+HELD_OUT = 4  # one batch of this number is for the error
 
 
 @typed
 @dataclass(frozen=True)
 class Quantization:
-    """How to quantize a model.
+    """Options of quantizing a model.
 
     ``method``: how the range of an activation follows from what calibration saw, minmax, percentile or entropy.
     ``percentile``: of an activation's values that the range of this method covers. ``weights``: bits of weights, 8,
-    or without activations 8 or 4. ``activations``: bits of activations, 8; 0 leaves them in floats, and weights get
-    a scale a block. ``block``: elements of a column that have one scale, without activations. ``equalize``: whether
-    channels between layers are scaled to reach as far before. ``error``: the largest error of the model's outputs on
-    batches that were held out, as a share of their norm. ``measure``: whether a layer must be faster in integers here,
-    and then the model; otherwise only the error decides.
+    without activations 8 or 4, with activations of few bits 1 to 4. ``activations``: bits of activations, 8, or 1 or
+    2, whose ranges are of least squared error; 0 leaves them in floats, and weights get a scale a block. ``block``:
+    elements of a column that have one scale, without activations. ``equalize``: whether channels between layers are
+    scaled to reach as far before. ``error``: the largest error of the model's outputs on batches that were held out,
+    as a share of their norm. ``measure``: whether a layer must be faster in integers here, and then the model;
+    otherwise only the error decides.
     """
 
     method: str = "minmax"
@@ -79,10 +84,12 @@ class Quantization:
         if self.method not in METHODS:
             raise refusal("method", self.method, ", ".join(map(repr, METHODS)))
         check_number("percentile", self.percentile, 50.0, 100.0)
-        if self.activations not in (8, 0, None):
-            raise refusal("activations", self.activations, "8, or None for weights alone")
-        if self.weights not in ((8,) if self.activations else (8, 4)):
-            raise refusal("weights", self.weights, "8" if self.activations else "8 or 4")
+        if self.activations not in (8, *FEW, 0, None):
+            raise refusal("activations", self.activations, "8, of few bits 1 or 2, or None for weights alone")
+        allowed = (8,) if self.activations == 8 else FEW_WEIGHTS if self.activations else (8, 4)
+        if self.weights not in allowed:
+            kind = f"with {self.activations} bits of activations" if self.activations else "for weights alone"
+            raise refusal("weights", self.weights, f"{' or '.join(map(str, allowed))} {kind}")
         if self.block not in BLOCKS:
             raise refusal("block", self.block, ", ".join(map(str, BLOCKS)))
         check_number("error", self.error, 0.0, open_below=True)
@@ -136,14 +143,16 @@ def quantize(
     .npz file, or an iterable (a list, a DataLoader) of batches of the model's own size. The last quarter of the batches
     is held out: on it the error is found, ``|quantized - float| / |float|`` of each output over all of these batches.
 
-    Activations and weights have 8 bits (weights a scale for each output channel), or, with ``activations=None``,
-    weights of matrix products alone have 8 or 4, and a scale for every ``block`` elements. The range of an activation
-    follows from the data by ``method``: all of it ("minmax"), all but a few values ("percentile"), or what has the
-    least relative entropy ("entropy"). ``equalize``: scales channels between two layers so that the weights of both
-    reach as far. Layers that are not faster in integers, measured in turns with themselves in floats on ``threads``
-    threads, stay in floats; so do the layers of most noise, as many as the error demands; and all of them, if the
-    model as a whole is not faster then. ``measure=False`` leaves it to the error alone. The result's ``report`` says
-    which and why; it is saved by ``save`` as standard ONNX of opset 21, and compiled by ``compile``.
+    Activations and weights have 8 bits (weights a scale for each output channel); or, with ``activations`` of 1 or 2
+    bits, ``weights`` of 1 to 4, odd numbers around 0, whose products are counts of bits where these are fast; or, with
+    ``activations=None``, weights of matrix products alone have 8 or 4, and a scale for every ``block`` elements. The
+    range of an activation follows from the data by ``method``: all of it ("minmax"), all but a few values
+    ("percentile"), or what has the least relative entropy ("entropy"); of 1 or 2 bits it is that of least squared
+    error. ``equalize``: scales channels between two layers so that the weights of both reach as far. Layers that are
+    not faster in integers, measured in turns with themselves in floats on ``threads`` threads, stay in floats; so do
+    the layers of most noise, as many as the error demands; and all of them, if the model as a whole is not faster
+    then. ``measure=False`` leaves it to the error alone. The result's ``report`` says which and why; it is saved by
+    ``save`` as standard ONNX of opset 21, and compiled by ``compile``.
 
     Raises ParameterError, DataError for data that do not fit or are not finite, ModelError for models with states or
     open dimensions, and UnsupportedOperator for what has no form in ONNX.
@@ -201,7 +210,7 @@ class _Work:
         seen: list[dict[str, np.ndarray]], unseen: list[dict[str, np.ndarray]],
     ) -> None:  # fmt: skip
         self.options, self.timing, self.seen, self.unseen = options, timing, seen, unseen
-        self.activations = bool(options.activations)
+        self.activations, self.few = bool(options.activations), options.activations in FEW
         self.graph, ready, self.pairs = graph, prepared(graph), 0
         if options.equalize and self.activations:
             ready, self.pairs = equalized(ready)
@@ -219,7 +228,9 @@ class _Work:
         self.quantizers = self._calibrated(layers)
         fallback, ratio, error = "", math.nan, 0.0
         if self.options.measure:
-            if not host().has(host().machine.dialect.dots_bytes) and self.activations:
+            own = host()
+            fast = own.has(own.machine.dialect.dots_bytes) or (self.few and counts_few_bits(own))
+            if self.activations and not fast:
                 fallback, layers = "this CPU has no dot products of bytes", []
             layers = self._faster(layers)
         if layers:
@@ -254,10 +265,13 @@ class _Work:
         return LayerChoice(layer.name, layer.node.op, quantized, reason, ratio, noise)
 
     def _is_candidate(self, layer: QuantizableLayer) -> bool:
-        if self.activations:
+        if self.activations and (layer.constant or not self.few):
             return True
         if layer.node.op == "matmul" and layer.constant:
             return True
+        if self.few:
+            self.reasons[layer.key] = "a product of two activations: of few bits only those by weights are"
+            return False
         kind = "a convolution" if layer.node.op == "conv2d" else "a product of two activations"
         self.reasons[layer.key] = f"{kind}: weights alone are quantized of matrix products"
         return False
@@ -265,17 +279,20 @@ class _Work:
     def _calibrated(self, layers: Sequence[QuantizableLayer]) -> Quantizers:
         """Quantizers of all layers, and the noise of each layer."""
         graph = self.network.graph
-        tensors, readers = self.network.quantized_tensors(layers, self.activations)
+        tensors, readers = self.network.quantized_tensors(layers, self.activations, not self.few)
         names = [*tensors]
         observed: dict[str, Observed] = {}
         if names:
             taps = self.timing.compiled(graph.with_nodes(graph.nodes, outputs=names))
-            counts = self.options.method != "minmax"
+            counts = self.options.method != "minmax" or self.few
             observed = observe(lambda batch: _answers(taps, batch), names, self.seen, counts)
         second = {layer.node.inputs[1] for layer in layers if not layer.constant}
         second -= {layer.node.inputs[0] for layer in layers}
         found = {}
         for name, like in tensors.items():
+            if self.few:
+                found[name] = few_bit_quantizer(observed[like], int(self.options.activations or 0))
+                continue
             limits = observed[like].limits(self.options.method, self.options.percentile)
             found[name] = quantizer_of(*limits, "int8" if name in second else "uint8")
         weights = {}
@@ -291,7 +308,8 @@ class _Work:
     def _weight(self, layer: QuantizableLayer, value: np.ndarray) -> Any:
         if not self.activations:
             return blocked_weight(value, self.options.weights, self.options.block)
-        return quantized_weight(value, 0 if layer.node.op == "conv2d" else 1)
+        axis = 0 if layer.node.op == "conv2d" else 1
+        return few_bit_weight(value, axis, self.options.weights) if self.few else quantized_weight(value, axis)
 
     def _faster(self, layers: Sequence[QuantizableLayer]) -> list[QuantizableLayer]:
         """The layers that are faster in integers; of weights alone, that are not slower."""
@@ -324,7 +342,9 @@ class _Work:
         return relative_error([_answers(module, batch) for batch in self.unseen], self.expected)
 
     def _model(self, layers: Sequence[QuantizableLayer]) -> onnx.ModelProto:
-        return to_qdq(self.network.graph, restricted(self.quantizers, self.network, layers, self.activations))
+        return to_qdq(
+            self.network.graph, restricted(self.quantizers, self.network, layers, self.activations, not self.few)
+        )
 
     def _gain(self, model: onnx.ModelProto) -> Comparison:
         return time_models(self.float_module, self.timing.compiled(model), self.unseen[0])

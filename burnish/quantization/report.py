@@ -1,4 +1,4 @@
-"""What quantization did: each layer in integers or left in floats and why, the model's error and time."""
+"""Report of quantization: each layer in integers or left in floats and why, the model's error and time."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
@@ -30,7 +30,7 @@ def collected(
     name: str, make: Callable[[], Module], inputs: Callable[[Module], Mapping[str, np.ndarray]],
     errors: Callable[[], Sequence[Mapping[str, Any]]] | None = None, records: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The data of a page: of the model that ``make`` compiles, timed on its ``inputs``; ``errors``: of kernels beside
+    """The data of a page: of the model that ``make`` compiles, timed on its ``inputs``; ``errors``: of kernels against
     the reference; ``records``: a file of the measurements by which kernels were tuned.
     """
     with tempfile.TemporaryDirectory(prefix="burnish-report-") as made:
@@ -38,28 +38,43 @@ def collected(
         with dump.compilation(folder):
             module = make()
         passes, stages = _passes(folder), _stages(folder)
-    found = profile(module, inputs(module))
-    info = module.info
-    described = {str(row["kernel"]): dict(row) for row in info.get("kernels", ())}
-    searches = _searches(records, described)
+    return described(name, module, inputs(module), passes, stages, _searches(records, module)) | {
+        "errors": list(errors()) if errors else None
+    }
+
+
+def described(
+    name: str, module: Module, inputs: Mapping[str, np.ndarray], passes: Sequence[Mapping[str, Any]] = (),
+    stages: Mapping[str, Any] | None = None, searches: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The data of a page about a module that is there, timed on ``inputs``; without ``passes`` its graph is the one
+    that was compiled.
+    """
+    found, info = profile(module, inputs), module.info
+    known = _described_kernels(module)
     kernels = []
     for row in found.kernels:
-        own = described.get(row.kernel, {})
+        own = known.get(row.kernel, {})
         kernels.append(
             {
                 **asdict(row), "reached": row.reached, "choice": own.get("choice", {}),
                 "layouts": own.get("layouts", {}), "flops": own.get("flops"), "moved": own.get("moved"),
                 "slow": own.get("slow", ""), "recorded": bool(own.get("recorded")),
-                "search": searches.get(row.kernel),
+                "search": (searches or {}).get(row.kernel),
             }
         )  # fmt: skip
+    only = [{"name": "compiled", "seconds": 0.0, "nodes": _nodes(module.graph)}]
     return {
         "name": name, "target": module.executable.target, "threads": module.threads, "call": found.call,
         "attributed": found.attributed, "inputs": [str(s) for s in module.inputs],
         "outputs": [str(s) for s in module.outputs], "memory": module.memory, "plan": str(info.get("arena", "")),
-        "kernels": kernels, "stages": stages, "passes": passes, "buffers": _buffers(module),
-        "rewrites": info.get("rewrites"), "choices": info.get("measured"), "errors": list(errors()) if errors else None,
+        "kernels": kernels, "stages": dict(stages or {}), "passes": list(passes) or only, "buffers": _buffers(module),
+        "rewrites": info.get("rewrites"), "choices": info.get("measured"), "errors": None,
     }  # fmt: skip
+
+
+def _described_kernels(module: Module) -> dict[str, dict[str, Any]]:
+    return {str(row["kernel"]): dict(row) for row in module.info.get("kernels", ())}
 
 
 def _passes(folder: Path) -> list[dict[str, Any]]:
@@ -79,7 +94,7 @@ def _passes(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _searches(records: Path | None, kernels: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _searches(records: Path | None, module: Module) -> dict[str, dict[str, Any]]:
     """Measured candidates of each kernel that was tuned, in the order of their trials: microseconds of each, None of
     one that failed, the ``template`` of each, and how often every failure and victory in a pair came.
     """
@@ -89,7 +104,7 @@ def _searches(records: Path | None, kernels: Iterable[str]) -> dict[str, dict[st
         searched.setdefault(each.kernel or each.key, []).append(each)
     of = {each.key[:DIGITS]: each.kernel or each.key for each in known}
     found = {}
-    for kernel in kernels:
+    for kernel in _described_kernels(module):
         own = searched.get(of.get(kernel.rpartition("_")[2], ""), [])
         if not own:
             continue

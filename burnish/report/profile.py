@@ -1,4 +1,4 @@
-"""Profile of a compiled model: each kernel's time beside its roofline bound, and what lies between kernels."""
+"""Profile of a compiled model: each kernel's time against its roofline bound, and what lies between kernels."""
 
 from __future__ import annotations
 

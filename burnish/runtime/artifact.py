@@ -145,7 +145,7 @@ def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> 
 
 def _digest(header: Mapping[str, Any]) -> str:
     """SHA-256 of what the header says, however it is written: edits by hand are refused, not run."""
-    said = {name: value for name, value in header.items() if name not in ("digest", "sections")}
+    said = {name: value for name, value in header.items() if name not in ("digest", "sections", "writer")}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from burnish.base.lazy import later
 from burnish.errors import ClosedError, InputError, UnsupportedMethod
 from burnish.runtime.arguments import described
 from burnish.runtime.buffers import numpy_dtype
@@ -125,6 +126,13 @@ class CompiledModel(Protocol):
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of each step in such a call, in order: medians over ``repeat`` runs, after one that is not counted."""
 
+    def report(self, path: str | Path | None = None, inputs: Mapping[str, Any] | None = None) -> Path:
+        """Writes a page of HTML about the model and its time, and returns its path: "report.html" unless given.
+
+        Calls are timed on ``inputs``, by name, else on random ones; states stay as they are. Raises
+        MissingDependencyError where only what runs models is installed.
+        """
+
     def save(self, path: str | Path, *, key: bytes | None = None) -> None:
         """Writes a file, with the state as it is now, that ``burnish.load`` reads; ``key`` signs it. Raises OSError."""
 
@@ -216,6 +224,18 @@ class CompiledBase:
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Refused by kinds that have no steps to time: raises UnsupportedMethod."""
         raise self._refusal("profile")
+
+    def report(self, path: str | Path | None = None, inputs: Mapping[str, Any] | None = None) -> Path:
+        """Writes a page of HTML (offline, one file) about the model, and returns its path: ``path``, or "report.html".
+
+        Steps and whole calls are timed on ``inputs``, arrays by name, else on random ones; states are what they were
+        then. A page about a model that is compiled shows its kernels, its compiled graph and its memory; ``burnish
+        report`` of an ONNX file compiles it and shows every pass. Raises ParameterError for a ``path`` that is
+        something else than such a page, OSError if it cannot be written, InputError for inputs that do not fit, and
+        MissingDependencyError where only what runs models is installed.
+        """
+        written: Path = later("burnish.report.written", "write_report", "pages about models")(self, path, inputs)
+        return written
 
     def save(self, path: str | Path, *, key: bytes | None = None) -> None:
         """Refused by kinds that are no one file: raises UnsupportedMethod."""

@@ -3,7 +3,7 @@
 file     ::= prefix header section*     header and sections begin and end at multiples of 4096 bytes of the file
 prefix   ::= magic:8 version:u32 signed:u32 header_bytes:u64 seal:32   the seal covers the other 24 bytes and the header
 seal     ::= SHA-256 if signed is 0; HMAC-SHA-256 with the key of who saved it if signed is 1
-header   ::= JSON {"sections": [{"name", "offset", "bytes", "checksum"}], ...}, padded with spaces
+header   ::= JSON {"sections": [{"name", "offset", "bytes", "checksum"}], "writer", ...}, padded with spaces
 section  ::= bytes, padded with zeros
 checksum ::= "sha256:" hex | "crc32:" 8 hex digits for each 4 MiB, of the section and its padding; no CRC if signed
 
@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import burnish
 from burnish.base.files import open_regular, write_atomic
 from burnish.errors import ArtifactError
 from burnish.runtime.buffers import allocate, round_up
 
 MAGIC = b"BURNISH\n"
-VERSION = 5
+VERSION, OLDEST = 5, 5  # what is written, and the oldest that is read
 PAGE = 4096
 CHUNK = 4 << 20  # bytes under one CRC-32, so that several threads can check a large section
 MOST_HEADER_BYTES = 1 << 28
@@ -61,6 +62,7 @@ def write_container(
         table.append({"name": name, "offset": 0, "bytes": len(data), "checksum": _checksum(kind, data, padding)})
         body += [data, padding]
     # The header holds the offsets, which depend on its own length: leave room for 20 digits each.
+    header = {**header, "writer": burnish.__version__}
     start = round_up(_START + len(json.dumps({**header, "sections": table})) + 20 * len(table), PAGE)
     end = start
     for entry, data in zip(table, sections.values(), strict=True):
@@ -143,9 +145,8 @@ def _read_header(path: Path, file: BinaryIO, size: int, key: bytes | None, whole
     magic, version, signed, length = _PREFIX.unpack_from(prefix)
     if magic != MAGIC:
         raise ArtifactError(f"{path} is no Burnish artifact: it starts with {magic!r}, allowed: {MAGIC!r}")
-    if version != VERSION:
-        advice = "update Burnish" if version > VERSION else "compile the model again"
-        raise ArtifactError(f"{path} has format version {version}, allowed: {VERSION}; {advice}")
+    if not OLDEST <= version <= VERSION:
+        raise _of_other_version(path, file, version, length)
     if _START + length > size or length > MOST_HEADER_BYTES:
         raise ArtifactError(f"{path} is truncated or damaged in section 'header', which has {length} bytes")
     text = bytes(_read(path, file, _START, length, "header")[0])
@@ -165,6 +166,20 @@ def _read_header(path: Path, file: BinaryIO, size: int, key: bytes | None, whole
     if not isinstance(header, dict):
         raise ArtifactError(f"{path} is inconsistent: its header is a {type(header).__name__}, allowed: an object")
     return _START + length, header
+
+
+def _of_other_version(path: Path, file: BinaryIO, version: int, length: int) -> ArtifactError:
+    """Error for a file of a version that is not read, with the release that wrote it where its header tells."""
+    try:
+        writer = json.loads(os.pread(file.fileno(), min(length, MOST_HEADER_BYTES), _START))["writer"]
+    except (ValueError, LookupError, TypeError, OSError, RecursionError):
+        writer = None
+    by = f", written by Burnish {writer:.40}" if isinstance(writer, str) else ""
+    allowed = f"{OLDEST} to {VERSION}" if OLDEST < VERSION else f"{VERSION}"
+    advice = "update Burnish" if version > VERSION else "compile the model again"
+    return ArtifactError(
+        f"{path} has format version {version}{by}; allowed by Burnish {burnish.__version__}: {allowed}; {advice}"
+    )
 
 
 def _table(path: Path, header: Mapping[str, Any], start: int, size: int) -> list[dict[str, Any]]:

@@ -484,19 +484,3 @@ class Module(CompiledBase):
     def _sizes(self, values: Mapping[str, int]) -> Sized:
         """Sizes, offsets and types at these values of the dimensions."""
         return sized(self.executable, values, self._planner, self._runner.places, self._runner.extents)
-
-
-def load(
-    path: str | Path,
-    threads: int | None = None,
-    *,
-    sha256: str | None = None,
-    key: bytes | None = None,
-    externs: Mapping[str, Operator] | None = None,
-    comm: Comm | None = None,
-    device: Device | None = None,
-    variant: str | None = None,
-) -> Module:
-    """The module saved in ``path``, as :func:`burnish.load` says, but for files of other kinds: ArtifactError."""
-    executable = files.read(path, sha256, key, variant, device is not None)
-    return Module(executable, threads, externs=externs, comm=comm, device=device)

@@ -49,7 +49,7 @@ class Check:
 
 @dataclass(frozen=True)
 class _Derived:
-    """An array that an operator makes of others: inputs and earlier results, by their numbers."""
+    """Array computed by an operator from others: inputs and earlier results, by their numbers."""
 
     make: Callable[..., Any]
     inputs: tuple[int, ...]

@@ -38,7 +38,7 @@ class Workers:
     def each(self, region: Any, extent: int, *arguments: Any, grain: int = 1) -> None:
         """Runs the iterations 0 … extent of a region's loop, which takes them as ``(*arguments, begin, end, thread)``.
 
-        Threads take ranges of `grain` iterations or of several such; which has which is not told. `thread`, below
+        Threads take ranges of `grain` iterations or of several such; the assignment is not fixed. `thread`, below
         ``threads``, numbers scratch that belongs to the caller. In a region, and where another thread uses the pool,
         the calling thread does it all, as number 0.
         """

@@ -13,7 +13,7 @@ from burnish.loops.program import Alloc, For, Intrinsic, LoopProgram, Stmt, seq
 from burnish.loops.regions import Span, accesses, region, within
 from burnish.loops.regions import span as span_of
 from burnish.loops.simplify import simplify
-from burnish.loops.sizes import at_least, hinted, is_size
+from burnish.loops.sizes import at_least, floor, hinted, is_size, least
 from burnish.loops.traverse import substitute
 from burnish.schedule.nest import LoopSite, find_loop, replace_site
 
@@ -36,7 +36,7 @@ def prefetch(
     last iteration: nothing outside the buffer is touched. A ``loop`` that reads nothing of it hints what the innermost
     of ``over`` does.
     The iterations of ``share``, ``loop`` or one between the two in which the same is read again, divide the cache
-    lines; of a symbolic loop those that its hint says. Where it is not known how much is read, nothing is hinted.
+    lines, also of a symbolic loop. Where it is not known how much is read, nothing is hinted.
     ``locality`` 3 is the first cache level, 2 the second, 0 the first without keeping it anywhere else::
 
         for c.i in 8:
@@ -68,18 +68,26 @@ def prefetch(
     each_run = -(-run // per_line)  # lines of it
     lines = elements // run * each_run
     later = _later([(name, ranges[name]) for name in ahead], distance)
-    parts = min(hinted(ranges[share]), lines) if share else 1
-    each = -(-lines // parts)
+    each = _share(lines, ranges[share]) if share else lines
+    turn = Var(f"{loop}.{buffer}.line") if is_size(each) else None
     hints: list[Stmt] = []
-    for i in range(each):
-        line: Expr = Const(i, INDEX)
-        if share is not None:
-            line = minimum(Var(share) * each + i, lines - 1)
+    for i in [turn] if turn is not None else [Const(n, INDEX) for n in range(each)]:
+        line = i if share is None else minimum(Var(share) * each + i, lines - 1)
         at = line * per_line if run == elements else line // each_run * run + line % each_run * per_line
         index = [simplify(substitute(e, later), ranges) for e in _element(box, at)]
         wanted = tuple(_inside(e, n, ranges) for e, n in zip(index, found.shape, strict=True))
         hints.append(Intrinsic("prefetch", (Load(found, wanted),), (("locality", locality),)))
+    if turn is not None:
+        hints = [For(turn.name, each, "serial", seq(*hints))]
     return replace_site(program, site, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
+
+
+def _share(lines: int, iterations: int) -> int:
+    """Cache lines for each of some iterations; symbolic where their number is, which is by its hint if it may be 0."""
+    symbolic = least(iterations) > 0 and is_size(iterations)
+    if symbolic:
+        return floor(iterations + (lines - 1), iterations)
+    return -(-lines // min(hinted(iterations), lines))
 
 
 def _gather_ahead(program: LoopProgram, site: LoopSite, buffer: str, distance: int, locality: int) -> LoopProgram:

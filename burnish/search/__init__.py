@@ -5,7 +5,7 @@ from burnish.search.budget import Budget, Event, SearchReport, SearchTrial, Tall
 from burnish.search.diversity import DiverseBatches, select
 from burnish.search.exhaustive import Exhaustive
 from burnish.search.genetic import Evolution, Genetic
-from burnish.search.random_search import GridSearch, RandomSearch
+from burnish.search.random_search import RandomSearch
 from burnish.search.space import GridSpace, Points, SearchSpace, Union
 from burnish.search.walker import Score, Walker, best_distinct, unseen
 
@@ -18,7 +18,6 @@ __all__ = [
     "Evolution",
     "Exhaustive",
     "Genetic",
-    "GridSearch",
     "GridSpace",
     "Points",
     "RandomSearch",

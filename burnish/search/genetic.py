@@ -71,7 +71,7 @@ class Genetic(Walker):
 class Evolution(Walker):
     """Evolves a population under `score`; the population persists from call to call while the score is updated.
 
-    At most so many `generations`: it ends where `PATIENCE` of them add nothing to the best that are wanted.
+    At most `generations` of them: it ends where `PATIENCE` of them add nothing to the best that are wanted.
     """
 
     def __init__(

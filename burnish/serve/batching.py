@@ -64,7 +64,7 @@ class ServedModel:
         return chosen, None
 
     def call(self, batch: Sequence[Waiting]) -> list[list[np.ndarray] | Exception]:
-        """What each of the requests gets."""
+        """Results of each of the requests."""
         if len(batch) == 1:
             try:
                 return [_results(self.model(*batch[0].arrays))]

@@ -14,7 +14,7 @@ from burnish.runtime.pool import available_cores
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a server listens, whom it answers, and what it refuses.
+    """Options of a server: where it listens, whom it answers, and what it refuses.
 
     ``host``: the address to listen on; others than the loopback reach a network, and need a token. ``port``: 0 for one
     that is free. ``token``: what requests must show as "Authorization: Bearer TOKEN", except probes of health.

@@ -59,7 +59,7 @@ class CrossEntropy:
                 raise refusal(f"CrossEntropy: {name}", value, "an integer")
 
     def classes(self, outputs: Sequence[TensorType]) -> Mapping[str, tuple[int, int | None]]:
-        """How many classes there are, and the label that is left out."""
+        """Number of classes, and the label that is left out."""
         (t,) = outputs
         return {"label": (t.shape[self.axis], self.ignore)}
 

@@ -31,7 +31,7 @@ class UpdateNames:
 
 
 class Optimizer(Protocol):
-    """How parameters move: a learning rate, which is a state of the step's graph, and the update of one."""
+    """Optimizer: a learning rate, which is a state of the step's graph, and the update of one."""
 
     @property
     def learning_rate(self) -> float:

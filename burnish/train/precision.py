@@ -137,15 +137,18 @@ class _Halved:
             found = infer_types(node.op, types, node.attrs)
         except ModelError:
             return False
-        if found != self._types(node):
+        if found[:1] != self._types(node)[:1] or any(
+            own not in (self._graph.types[name], self._halved(self._graph.types[name]))
+            for own, name in zip(found, node.outputs, strict=True)
+        ):
             return False
         b = self._b
         operands = [self._as_half(name) for name in node.inputs]
-        names = [self._half_name(n) if self._is_full(n) else n for n in node.outputs]
-        for name, made in zip(
-            node.outputs, b.add_many(node.op, *operands, names=names, node=node.name, **node.attrs), strict=True
-        ):
-            (self._half if self._is_full(name) else self._full)[name] = made
+        halved = [own.dtype == self._dtype and self._is_full(n) for own, n in zip(found, node.outputs, strict=True)]
+        names = [self._half_name(n) if half else n for n, half in zip(node.outputs, halved, strict=True)]
+        made = b.add_many(node.op, *operands, names=names, node=node.name, **node.attrs)
+        for name, own, half in zip(node.outputs, made, halved, strict=True):
+            (self._half if half else self._full)[name] = own
         return True
 
     def _half_name(self, name: str) -> str:

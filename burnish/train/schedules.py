@@ -22,7 +22,7 @@ FLOAT = "float64"
 
 
 class RateSchedule(Protocol):
-    """How the learning rate moves."""
+    """Schedule of the learning rate."""
 
     def factor(self, b: GraphBuilder, step: str) -> str:
         """The name of what the rate is multiplied by; ``step`` is a float64 tensor of counts, from 0 on."""

@@ -28,8 +28,8 @@ SEED = "random.seed"
 @typed
 @dataclass(frozen=True)
 class Train:
-    """How to train: ``loss`` is one of ``losses.LOSSES`` by name, between the model's only output and the labels; or a
-    ``losses.Loss``; or a graph of the model's outputs and then the labels, whose only output is the loss.
+    """Training recipe: ``loss`` is one of ``losses.LOSSES`` by name, between the model's only output and the labels; or
+    a ``losses.Loss``; or a graph of the model's outputs and then the labels, whose only output is the loss.
 
     ``parameters``: the constants that are trained; by default the parameters of a network of PyTorch that require a
     gradient, of an ONNX model its initializers, of a graph all constants, of floating-point numbers with more than one
@@ -184,7 +184,7 @@ def lasting(graph: Graph, train: Train) -> Node | None:
 
 
 def update_plan(train: Train) -> UpdatePlan:
-    """How gradients become updates."""
+    """Plan of the updates from gradients."""
     return UpdatePlan(
         train.optimizer, train.schedule, train.clip_norm, train.clip_value, train.accumulation_steps,
         mixed_precision("Train: precision", train.precision), train.skip_nonfinite,

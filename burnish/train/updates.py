@@ -30,7 +30,7 @@ _NORM_MARGIN = 1e-6  # added to the norm that gradients are divided by, as PyTor
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """How gradients become updates; the fields are those of :class:`burnish.train.step.Train`."""
+    """Plan of the updates from gradients; the fields are those of :class:`burnish.train.step.Train`."""
 
     optimizer: Optimizer
     schedule: RateSchedule | None = None

@@ -15,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,22 @@ from numpy.typing import NDArray
 from burnish.base.files import write_atomic
 from burnish.errors import DataError
 from burnish.machines.target import Target
-from burnish.tune.features import EDITION, INVARIANT
-from burnish.tune.models.base import CostModel
+from burnish.search.space import Points
+from burnish.tune.features import EDITION, INVARIANT, sequence
+from burnish.tune.models.base import CostModel, LoopNests
+from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.models.registry import load_model
 from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import Record
+from burnish.tune.space import TuningSpace
 
 FORMAT, VERSION = "burnish.tune.prior", 1
 SHIPPED = {kind: Path(__file__).parent / f"prior_{kind}.json" for kind in ("16", "32", "32_narrow")}  # see kind_of
 LEAST = 4  # candidates of a kernel that are worth comparing
 ENOUGH = 64  # candidates, of all kernels together
 FOLDS = 5
+_STEPS = 200  # of the training of a TreeGRU
 SHOWN = 8  # candidates of a held-out kernel that the model would have measured
 
 
@@ -103,6 +108,25 @@ def fit_transfer(prior: CostModel | None, records: Iterable[Record], seed: int =
     local = TreeModel("rank", seed=seed)
     model = local if prior is None else TransferModel(prior, local)
     model.fit(known.features, known.seconds, known.kernels)
+    return model
+
+
+def fit_nests(known: Iterable[tuple[TuningSpace, Points, Sequence[float]]], seed: int = 0) -> CostModel | None:
+    """Context-encoded TreeGRU (thesis-chen §5.3, figure 5.3 d) of the kernels tuned so far, as a global model.
+
+    known: of each kernel its space, the points [n, width] that were tried, and their costs in seconds, (n,), infinite
+    where they failed. None where they are too few. Raises MissingDependencyError without torch.
+    """
+    some = [each for each in known if len(each[2]) >= LEAST and min(each[2]) < inf]
+    if sum(len(costs) for _, _, costs in some) < ENOUGH:
+        return None
+    nests = [sequence(space, points) for space, points, _ in some]
+    model = TreeGRUModel("context", "rank", steps=_STEPS, seed=seed)
+    model.fit(
+        LoopNests(np.concatenate([levels for levels, _ in nests]), np.concatenate([mask for _, mask in nests])),
+        np.concatenate([np.asarray(costs, np.float64) for _, _, costs in some]),
+        np.repeat(np.arange(len(some)), [len(costs) for _, _, costs in some]),
+    )
     return model
 
 

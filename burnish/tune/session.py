@@ -20,7 +20,7 @@ from burnish.search.space import Points
 from burnish.tune.evaluate import Evaluator, KernelTrial, Measurement, PairedMeasurer
 from burnish.tune.features import extract
 from burnish.tune.models.base import CostModel
-from burnish.tune.pretrained import fit_transfer
+from burnish.tune.pretrained import fit_nests, fit_transfer
 from burnish.tune.progress import KernelProgress
 from burnish.tune.records import Record, RecordFile, machine, record
 from burnish.tune.space import Candidate
@@ -91,7 +91,8 @@ class SessionOutcome:
 class Session:
     """Tunes the kernels of a model on this machine. ``records`` get every trial as soon as it is measured.
 
-    ``prior`` is a model that other kernels have taught; what the records hold of any kernel, those of this session
+    ``prior`` is a model that other kernels have taught (by tables of features: none for a TreeGRU, which this session's
+    own kernels teach); what the records hold of any kernel, those of this session
     among them, teaches more, where the strategy transfers. ``strategy`` takes the place of that of the options.
     ``validate`` says which candidates beat the default, by default each kernel alone. ``progress`` is called first and
     after every batch. An interrupt (Ctrl-C) ends tuning, not the session: winners are confirmed.
@@ -114,6 +115,7 @@ class Session:
         evaluator.rule = self.strategy.rule
         self.trials = 0
         self._given, self._taught, self._heard = prior, prior, 0
+        self._heard_of: dict[int, int] = {}  # by kernel: trials of the others that its prior was taught by
         self._clock, self._began = clock, clock()
         self._progress = progress or (lambda session: None)
         self._validator = validate or standalone(evaluator)
@@ -214,6 +216,13 @@ class Session:
     def _teach(self, kernel: KernelProgress) -> None:
         """Gives a kernel what all have taught; learns that anew where there are many more records than before."""
         if not self.strategy.transfer:
+            return
+        if self.strategy.common == "sequence":
+            tuners = [k.tuner for k in self.kernels if k is not kernel]
+            known_trials = sum(len(t.costs) for t in tuners)
+            if known_trials > NEWS * self._heard_of.get(id(kernel), 0):
+                kernel.tuner.prior = fit_nests([(t.space, t.points, t.costs) for t in tuners], self.options.seed)
+                self._heard_of[id(kernel)] = known_trials
             return
         known = self.records.all()
         if len(known) > NEWS * self._heard:

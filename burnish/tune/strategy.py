@@ -16,6 +16,7 @@ from burnish.search.walker import Walker
 from burnish.tune.evaluate.stopping import Adaptive, Fixed, Rule
 from burnish.tune.features import Representation
 from burnish.tune.models.base import CostModel
+from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.forest import ForestModel
 from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.models.trees import TreeModel
@@ -34,7 +35,9 @@ class TuningStrategy:
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
     One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): they are
     known by the representation ``common``; its model, boosted trees, sees its own beside (together: "transfer"), unless
-    that is the same. ``selective``: proposals that are plausible by static facts alone come before all others.
+    that is the same, or "sequence", loop nests that a context-encoded TreeGRU reads (figure 5.3 d). ``prior_share`` is
+    the share of a batch that others' teaching chooses before any trial of the kernel itself bears it out.
+    ``selective``: proposals that are plausible by static facts alone come before all others.
     A share ``near`` of a batch, in whole trials, is next to the fastest measured: a model learns late how good an
     alternative is of which it has seen one candidate.
     A ``thorough`` one tries alternatives with few candidates for as long as they are expected to gain most.
@@ -61,7 +64,8 @@ class TuningStrategy:
     thorough: bool = False
     adaptive: bool = False
     transfer: bool = False
-    common: Representation = "invariant"
+    common: Representation | Literal["sequence"] = "invariant"
+    prior_share: float = 0.125
     informed: bool = True
 
     def with_(self, **changes: object) -> TuningStrategy:
@@ -91,7 +95,7 @@ def _roaming(space: SearchSpace, seed: int) -> Walker:
 BURNISH = TuningStrategy(
     "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8,
     rule=Adaptive(0.01, most=6, enough_seconds=5e-3), near=0.25, selective=True, thorough=True, adaptive=True,
-    transfer=True,
+    transfer=True, prior_share=0.75,
 )  # fmt: skip
 # The published systems. AutoTVM: appendix A.3, which does not say out of how many candidates a batch is chosen. Of two
 # for each place all stand on one hill of a model of few trials, where the search stays (`benchmarks.study diversity`).
@@ -109,11 +113,20 @@ TREEGRU = AUTOTVM.with_(
     name="treegru", model=lambda seed: TreeGRUModel("identifier", "regression", steps=200, seed=seed),
     representation="sequence",
 )  # fmt: skip
+# f_global + f_local (equation 5.4): a context-encoded TreeGRU of the kernels tuned before, and trees for this one.
+TREEGRU_TRANSFER = AUTOTVM.with_(name="treegru-transfer", transfer=True, common="sequence")
+# Thesis-chen section 5.2.3: five models on bootstrap samples, for expected improvement or an upper confidence bound.
+AUTOTVM_EI, AUTOTVM_UCB = (
+    AUTOTVM.with_(
+        name=f"autotvm-{acquisition}", acquisition=acquisition,
+        model=lambda seed: BootstrapEnsemble(TreeModel("regression", seed=seed), seed=seed),
+    ) for acquisition in ("ei", "ucb")
+)  # fmt: skip
 RANDOM = TuningStrategy("random", None, lambda space, seed: RandomSearch(space, seed))
 GENETIC = TuningStrategy("genetic", None, lambda space, seed: Genetic(space, seed=seed))
 STRATEGIES: Mapping[str, TuningStrategy] = {
-    "burnish": BURNISH, "autotvm": AUTOTVM, "adatune": ADATUNE, "treegru": TREEGRU, "random": RANDOM,
-    "genetic": GENETIC,
+    "burnish": BURNISH, "autotvm": AUTOTVM, "autotvm-ei": AUTOTVM_EI, "autotvm-ucb": AUTOTVM_UCB,
+    "adatune": ADATUNE, "treegru": TREEGRU, "treegru-transfer": TREEGRU_TRANSFER, "random": RANDOM, "genetic": GENETIC,
 }  # fmt: skip
 
 

@@ -16,18 +16,20 @@ from burnish.search.space import Points
 from burnish.search.walker import NOTHING, Score, Walker, best_distinct, evaluate, unseen
 from burnish.tune.features import INVARIANT, Representation, extract, plausible, sequence
 from burnish.tune.models.acquisition import acquire
-from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
+from burnish.tune.models.base import CostModel, LoopNests, NestsAndTable, UncertainModel
 from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.remaining_gain import Mixture, allocate_draws, mixture_forecast
 from burnish.tune.space import Candidate, TuningSpace
 from burnish.tune.strategy import TuningStrategy
+from burnish.tune.transfer_bandit import TransferBandit
 
 _SPARE = 4  # proposals asked for each that is wanted, where some may be sifted out
 _STEPS = 32  # neighbours looked at for each that is wanted
 _PARENTS, _ALIKE = 4, 1.1  # the fastest candidates, whose neighbours are tried: how many at most, and how much slower
 _FEW = 64  # candidates of an alternative that are tried one after the other, as far as they are expected to gain
 _NEAR = 0.5  # of the first trials: the share that are neighbours of the defaults
+TRUSTED = 0.1  # weight of a global model, from which on it has a part in proposals
 _SCREENED = 2048  # random points among which the first trials of a search that is not informed are chosen
 
 
@@ -35,7 +37,8 @@ class Tuner:
     """Tuner of one kernel: searches one space for the fastest candidate.
 
     ``prior``: a model of other kernels by their features in the strategy's ``common`` representation, which a strategy
-    with transfer asks until it has measurements of its own, and adds to then. It may be replaced at any time.
+    with transfer asks until it has measurements of its own, and adds to then. It may be replaced at any time. Its
+    part in a batch follows how well it ranks this kernel's own trials (`TransferBandit`).
     """
 
     def __init__(
@@ -51,10 +54,18 @@ class Tuner:
         self._model = strategy.model(seed) if strategy.model else None
         self._fitted: CostModel | None = None
         self._incumbent = 1.0  # the most that the fitted model says of any candidate measured
-        self._walker = strategy.walker(space.space, seed)
+        self._bandit = TransferBandit()
+        self._alone: CostModel | None = None  # the model of this kernel's trials without the prior
+        self._walker, self._batches = self._walk(seed)
+        self._apart = self._walk(seed + 1) if strategy.transfer else None  # the walk of `_alone`
+
+    def _walk(self, seed: int) -> tuple[Walker, DiverseBatches]:
+        """A walk over the space, and the batches that are chosen of what it finds."""
+        strategy = self.strategy
+        walker = strategy.walker(self.space.space, seed)
         share = ContextualShare(self._deviation, lambda: 1.0) if strategy.share == "contextual" else strategy.share
-        walker = _Sifted(self._walker, self._sift) if strategy.selective else self._walker
-        self._batches = DiverseBatches(walker, strategy.candidates, strategy.diversity, share, seed)
+        sifted = _Sifted(walker, self._sift) if strategy.selective else walker
+        return walker, DiverseBatches(sifted, strategy.candidates, strategy.diversity, share, seed)
 
     @property
     def best(self) -> Candidate | None:
@@ -87,16 +98,7 @@ class Tuner:
             return self._screened(count)
         if self._model is None:
             return self._walker.propose(_indifferent, count, self._tried)
-        model = self._model
-        if self.prior is not None:
-            local = cast(TreeModel, self._model).fresh(self._seed)
-            model = self._fitted = TransferModel(self.prior, local, len(INVARIANT) if self._beside else None)
-        if len(self.costs) >= self.strategy.initial and self.seconds < inf:
-            features = self._features(self.points)
-            model.fit(features, np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
-            self._fitted = model
-            if self.strategy.acquisition == "ei":
-                self._incumbent = float(cast(UncertainModel, model).predict_distribution(features)[0].max())
+        self._fit()
         if self.strategy.first is not None:
             count = min(count, max(self.strategy.first, len(self.costs) // 2))
         score = Remembered(self.space.space, self._score if self._fitted else _indifferent)
@@ -105,17 +107,67 @@ class Tuner:
         met = self._tried | self._keys(few)
         if self._fitted is None:
             return np.concatenate([few, self._early(count, self._fastest(), met)])
+        if self.prior is not None and self._alone is None:  # nothing has borne the prior out yet
+            told = round(self.strategy.prior_share * count)
+            found = self._proposed(told, score, met, self._batches)
+            early = self._early(count - len(found), self._fastest(), met | self._keys(found))
+            return np.concatenate([few, found, early])
+        return np.concatenate([few, self._shared(count, score, met)])
+
+    def _fit(self) -> None:
+        """Fits the model to what is measured, where that is enough; with a prior, also one that does without."""
+        model, self._alone = self._model, None
+        enough = len(self.costs) >= self.strategy.initial and self.seconds < inf
+        if model is None or not (enough or self.prior is not None):
+            return
+        costs, groups = np.asarray(self.costs), np.zeros(len(self.costs), np.int64)
+        features = self._features(self.points) if enough else None
+        if self.prior is not None:
+            local = cast(TreeModel, model).fresh(self._seed)
+            if enough:
+                self._alone = cast(TreeModel, model).fresh(self._seed)
+                self._alone.fit(_own(features), costs, groups)
+            model = TransferModel(self.prior, local, len(INVARIANT) if self._beside else None)
+        self._fitted = model
+        if enough:
+            model.fit(features, costs, groups)
+            if self.strategy.acquisition == "ei":
+                self._incumbent = float(cast(UncertainModel, model).predict_distribution(features)[0].max())
+
+    def _shared(self, count: int, score: Score, met: Set[int]) -> Points:
+        """A batch by the model; with a prior, the bandit's share by what that has taught, the rest without it."""
+        if self.prior is None or self._alone is None or self._apart is None:
+            return self._proposed(count, score, met, self._batches)
+        alone = self._alone
+        if not self._bandit.begun:
+            self._bandit.begin(self.prior.predict(self._common(self.points)), self.costs)
+        own = Remembered(self.space.space, lambda points: alone.predict(_own(self._features(points))))
+        trusted = cast(TransferModel, self._fitted).trust >= TRUSTED
+        told = round(self._bandit.share * count) if trusted else 0
+        found = self._proposed(told, score, met, self._batches)
+        rest = self._proposed(count - len(found), own, met | self._keys(found), self._apart[1])
+        points = np.concatenate([found, rest])
+        self._bandit.foresee(self.space.space.keys(points).tolist(), score(points), own(points))
+        return points
+
+    def _proposed(self, count: int, score: Score, met: Set[int], batches: DiverseBatches) -> Points:
+        """Points, (at most ``count``, width): the best by the score next to the fastest measured, and anywhere."""
+        if count <= 0:
+            return self.points[:0]
         near = self._near(self._fastest(), int(self.strategy.near * count), score, met)
-        far = self._batches.propose(score, count - len(near), met | self._keys(near))
-        return np.concatenate([few, near, far])
+        far = batches.propose(score, count - len(near), met | self._keys(near))
+        return np.concatenate([near, far])
 
     def observe(self, points: Points, costs: Sequence[float]) -> None:
         """Learns what points (n, width) cost: seconds, infinite for those that failed."""
         self.points = np.concatenate([self.points, points])
         self.costs.extend(float(cost) for cost in costs)
-        self._tried.update(self.space.space.keys(points).tolist())
+        keys = self.space.space.keys(points).tolist()
+        self._tried.update(keys)
+        self._bandit.observe(keys, costs)
         with np.errstate(divide="ignore"):
-            self._walker.observe(points, -np.log(np.asarray(costs, float)))
+            for walker in (self._walker, *(self._apart[:1] if self._apart else ())):
+                walker.observe(points, -np.log(np.asarray(costs, float)))
 
     @property
     def _kinds(self) -> list[int]:
@@ -145,15 +197,17 @@ class Tuner:
         return np.concatenate(found)
 
     def _screened(self, count: int) -> Points:
-        """The best of some random points by the prior; without one, random points.
+        """Random points; with a prior, the strategy's share of prior_share the best of many by the prior.
 
         A walk would follow the prior to its extremes, which lie where none of its kernels has taught it anything.
         """
-        if self.prior is None:
+        told = round(self.strategy.prior_share * count) if self.prior is not None else 0
+        if self.prior is None or not told:
             return unseen(self.space.space, self._rng, count, NOTHING)
         points = unseen(self.space.space, self._rng, _SCREENED, NOTHING)
-        scores = self.prior.predict(extract(self.space, self.strategy.common, points))
-        return self._sift(best_distinct(self.space.space, points, scores, _SPARE * count)[0], count)
+        scores = self.prior.predict(self._common(points))
+        best = self._sift(best_distinct(self.space.space, points, scores, _SPARE * told)[0], told)
+        return np.concatenate([best, unseen(self.space.space, self._rng, count - len(best), self._keys(best))])
 
     def _early(self, count: int, around: Points, met: Set[int]) -> Points:
         """Neighbours of the given points and random ones, for as long as no model can be asked; none that was met."""
@@ -185,16 +239,25 @@ class Tuner:
             points = points[np.argsort(~plausible(self.space, points), kind="stable")]
         return points[:count]
 
-    def _features(self, points: Points) -> NDArray[np.float32] | LoopNests:
+    def _features(self, points: Points) -> NDArray[np.float32] | LoopNests | NestsAndTable:
         if self.strategy.representation == "sequence":
             return LoopNests(*sequence(self.space, points))
         own = cast(Representation, self.strategy.representation)
+        if self.prior is not None and self.strategy.common == "sequence":
+            return NestsAndTable(LoopNests(*sequence(self.space, points)), extract(self.space, own, points))
         return extract(self.space, "transfer" if self._beside else own, points)
+
+    def _common(self, points: Points) -> NDArray[np.float32] | LoopNests:
+        """Features of points for the prior."""
+        if self.strategy.common == "sequence":
+            return LoopNests(*sequence(self.space, points))
+        return extract(self.space, self.strategy.common, points)
 
     @property
     def _beside(self) -> bool:
-        """Whether the model sees what the prior does, and its own representation besides."""
-        return self.prior is not None and self.strategy.representation != self.strategy.common
+        """Whether the prior reads the first columns of a table whose others are the model's own."""
+        common = self.strategy.common
+        return self.prior is not None and common not in ("sequence", self.strategy.representation)
 
     def _score(self, points: Points) -> NDArray:
         if self.strategy.acquisition == "mean":
@@ -220,6 +283,11 @@ class _Sifted(Walker):
 def defaults(space: TuningSpace) -> Points:
     """The choice that the template of every alternative makes by itself, (alternatives, width)."""
     return np.stack([space.point(Candidate(a, dict(a.space.default))) for a in space.alternatives])
+
+
+def _own(features: object) -> object:
+    """Features of a local model."""
+    return features.table if isinstance(features, NestsAndTable) else features
 
 
 def _indifferent(points: Points) -> NDArray:

@@ -10,7 +10,8 @@ def test_a_prior_of_configurations_reads_columns_of_equal_names() -> None:
     source, target = study.kernel("C1").space, study.kernel("P1024").space
     points = source.space.sample(np.random.default_rng(0), 64)
     known = ablation.Known(source, points, np.exp(np.random.default_rng(1).normal(size=64)))
-    for representation in ablation.REPRESENTATIONS:
+    for representation in ("configuration", "flattened", "relation"):
+        assert representation in ablation.REPRESENTATIONS
         model = ablation.prior([known, known], representation, target)
         own = extract(target, representation, target.space.sample(np.random.default_rng(2), 8))
         assert np.isfinite(model.predict(own)).all()

@@ -271,7 +271,7 @@ def test_bad_arguments_are_refused() -> None:
 
         train_distributed({**params, "eval_metric": own}, data)
     with pytest.raises(ParameterError, match="'exact' with comm"):
-        train_distributed({**params, "tree_method": "exact"}, data, worker_kind="thread")
+        launch(lambda comm, part: train({"tree_method": "exact"}, part, comm=comm), [(data,), (data,)], kind="thread")
     with pytest.raises(DataError, match="workers: found 4 for 3 rows"):
         train_distributed(params, part(data, 0, 3), workers=4)
     with pytest.raises(ParameterError, match="resume_from: the model's base_score"):

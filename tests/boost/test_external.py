@@ -193,7 +193,7 @@ def test_a_budget_that_is_too_small_is_refused_with_the_smallest_possible(tmp_pa
     ("params", "match"),
     [
         ({"grow_policy": "lossguide", "max_leaves": 8}, "grow_policy: found 'lossguide'"),
-        ({"tree_method": "exact"}, "tree_method: found 'exact'"),
+        ({"booster": "dart", "rate_drop": 0.5}, "booster: found 'dart'"),
     ],
 )
 def test_what_needs_the_data_in_memory_is_refused(tmp_path, params, match):

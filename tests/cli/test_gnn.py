@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from burnish.cli import app
 from burnish.errors import BurnishError, DataError, ModelError, ParameterError
+from burnish.gnn.data.cost import FEATURES, LayerCostModel
 from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.partition import Partitioner
 from burnish.gnn.data.store import load
 from burnish.gnn.model.models import Network
 
@@ -60,6 +62,19 @@ def test_ranges_are_told_and_drawn(folder: Path) -> None:
     assert told["cuts"][0] == 0 and told["cuts"][-1] == 80 and len(told["workers"]) == 3
     assert (folder / "p.svg").read_text().count("<rect") == 9
     assert run("partition", folder / "graph.npz", "--by", "vertices").count("worker") == 2
+    seen = json.loads(run("partition", folder / "graph.npz", "--width", 6, "--json"))["workers"]
+    assert sum(worker["features"]["vertices"] for worker in seen) == 80
+    assert [worker["features"]["neighbours"] for worker in seen] == [worker["edges"] for worker in seen]
+
+
+def test_costs_that_were_learned_cut_a_graph(folder: Path) -> None:
+    """A file as `train --costs` writes it: time is by vertices alone."""
+    x = np.zeros((2, len(FEATURES)))
+    x[:, FEATURES.index("vertices")] = 10, 20
+    Partitioner((6,), (LayerCostModel().learned(x, [1e-3, 2e-3]),)).save(folder / "costs.json")
+    told = json.loads(run("partition", folder / "graph.npz", "--learned", folder / "costs.json", "--json"))
+    assert told["by"] == "learned" and abs(told["cuts"][1] - 40) <= 1
+    assert [worker["seconds"] for worker in told["workers"]] == pytest.approx([4e-3, 4e-3], rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +85,7 @@ def test_ranges_are_told_and_drawn(folder: Path) -> None:
         (["train", "GRAPH", "-o", "x.bn"], ParameterError, "ends in .safetensors"),
         (["train", "GRAPH", "--resume"], ParameterError, "allowed: with --checkpoint"),
         (["train", "GRAPH", "--sample", "many"], ParameterError, "allowed: numbers such as 25,10"),
+        (["partition", "GRAPH", "--learned", "none.json"], ParameterError, "none.json"),
         (["train", "nothing.npz"], ParameterError, "no file or folder 'nothing.npz'"),
         (["train", "dataset:cora"], ParameterError, "found 'cora'; allowed: pubmed"),
         (["train", "GRAPH", "--memory-budget", "1MB"], ParameterError, "memory_budget: found 1000000 bytes"),

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import re
 import resource
 import shutil
@@ -300,12 +301,21 @@ def test_contexts_of_two_threads_at_once(tmp_path: Path) -> None:
     assert len(wrong) == 4 * 302 and not any(wrong)
 
 
+def java_with_foreign_functions() -> Path:
+    """A Java of 22 or newer: of JAVA_HOME, of the path, or beside others where Linux keeps them."""
+    homes = [Path(os.environ["JAVA_HOME"])] if "JAVA_HOME" in os.environ else []
+    paths = [*(home / "bin/java" for home in homes), *map(Path, filter(None, [shutil.which("java")]))]
+    told = "none is installed"
+    for path in (*paths, *sorted(Path("/usr/lib/jvm").glob("*/bin/java"))):
+        told = subprocess.run([path, "-version"], capture_output=True, text=True, check=True).stderr
+        found = re.search(r'version "(\d+)', told)
+        if found is not None and int(found.group(1)) >= 22:
+            return path
+    pytest.skip(f"Java 22 or newer is not installed: {told.splitlines()[0]}")
+
+
 def test_the_example_in_java(tmp_path: Path) -> None:
-    java = installed("java")
-    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
-    found = re.search(r'version "(\d+)', version)
-    if found is None or int(found.group(1)) < 22:
-        pytest.skip(f"Java 22 or newer is not installed: {version.splitlines()[0]}")
+    java = java_with_foreign_functions()
     module = bn.compile(dense())
     paths = bn.export_c(module, tmp_path / "net")
     source = Path(__file__).parents[2] / "examples/java/Net.java"

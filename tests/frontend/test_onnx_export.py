@@ -41,7 +41,7 @@ NOT_EXPORTED = {
     "aggregate_ties", "attention_weighted", "attention_weighted_edges", "attention_weighted_max",
     "attention_weighted_sum", "attention_weighted_total",
     "csr_degrees", "csr_offsets", "csr_order", "csr_targets", "edge_dot", "segment_reduce",
-    "put_slice", "row_attention",
+    "put_slice", "row_attention", "row_attention_key_gradient", "row_attention_query_gradient",
     "band", "batch_norm_training", "bitcast", "branch", "convert", "count_ngrams", "coupled_probabilities", "cumprod",
     "deformed_columns", "determinant", "dft", "dropout", "fold_windows", "grid_sample", "iota", "loop",
     "max_pool_indices", "max_unpool", "multinomial",

@@ -76,7 +76,7 @@ class Reference:
                 mean = torch.where(self.counts > 0, each.amax(1), 0.0)
             return h @ w["own"] + mean @ w["neighbours"] + w["bias"]
         if isinstance(layer, CommNet):
-            return h @ w["own"] + mean @ w["told"]
+            return h @ w["own"] + mean @ w["neighbours"]
         if isinstance(layer, GIN):
             z = (1 + layer.eps) * h + self.a @ h
             return torch.relu(z @ w["first"] + w["first_bias"]) @ w["second"] + w["second_bias"]

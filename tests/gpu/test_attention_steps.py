@@ -59,6 +59,55 @@ def test_gathered_attention_and_its_gradient_are_the_same(
         np.testing.assert_allclose(other[b], one[a], rtol=1e-4, atol=1e-5)
 
 
+def test_windows_and_shared_heads_are_gathered() -> None:
+    """A sliding window as a mask that is added, heads that are repeated, and heads that are moved behind rows."""
+    b, rng = GraphBuilder(), np.random.default_rng(0)
+    q, (k, v) = b.input("q", (2, 4, 24, 16)), (b.input(name, (2, 2, 24, 16)) for name in "kv")
+    away = np.arange(24) - np.arange(24)[:, None]
+    mask = b.constant(np.where((away <= 0) & (away > -9), 0, -np.inf).astype("f4"))
+
+    def repeated(x: str) -> str:
+        apart = b.add("reshape", x, shape=(2, 2, 1, 24, 16))
+        return b.add("reshape", b.add("expand", apart, shape=(2, 2, 2, 24, 16)), shape=(2, 4, 24, 16))
+
+    scaled = b.add("mul", q, b.constant(0.25, dtype="float32"))
+    scores = b.add("add", b.add("matmul", scaled, repeated(k), transpose_b=True), mask)
+    mixed = b.add("matmul", b.add("softmax", scores), repeated(v))
+    graph = b.build(b.add("transpose", mixed, perm=(0, 2, 1, 3)))
+    gathered = gather_attention(graph)
+    (node,) = gathered.nodes
+    assert node.op == "row_attention" and node.inputs == ("q", "k", "v")
+    assert node.attrs == {"scale": 0.25, "lower": -8, "upper": 0, "inside": True}
+    whole, parted = (bn.gradients(g, graph.outputs[0], ["q", "k", "v"]) for g in (graph, gathered))
+    values = {n: rng.standard_normal(whole.types[n].shape).astype("f4") for n in whole.inputs}
+    one, other = evaluate(whole, values), evaluate(parted, values)
+    for a, b_ in zip(whole.outputs, parted.outputs, strict=True):
+        np.testing.assert_allclose(other[b_], one[a], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
+def test_gradients_err_no_more_than_pytorchs_of_halves(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    graph = GraphBuilder()
+    shape = (1, 2, 48, 32)
+    q, k, v = (graph.input(name, shape, dtype) for name in "qkv")
+    y, _ = graph.add_many("row_attention", q, k, v, scale=32**-0.5, upper=0)
+    step = bn.gradients(graph.build(y), y, ["q", "k", "v"])
+    module = bn.compile(step, target=emulated(target("cuda:sm_80")))
+    assert sum(row["template"] == "tensor_attention_gradient" for row in module.info["kernels"]) == 2
+    torch.manual_seed(0)
+    given = [torch.randn(shape).to(getattr(torch, dtype)) for _ in range(4)]
+    found = [np.asarray(x).astype("float64") for x in module(*given)][1:]
+
+    def gradients(kind: Any) -> list[np.ndarray]:
+        q, k, v = (x.detach().to(kind).requires_grad_() for x in given[:3])
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).backward(given[3].to(kind))
+        return [x.grad.double().numpy() for x in (q, k, v)]
+
+    for mine, theirs, right in zip(found, gradients(given[0].dtype), gradients(torch.float64), strict=True):
+        assert np.sqrt(np.mean((mine - right) ** 2)) <= 1.1 * np.sqrt(np.mean((theirs - right) ** 2))
+
+
 def test_what_is_no_attention_stays() -> None:
     b = GraphBuilder()
     q, v = b.input("q", SHAPE), b.input("v", SHAPE)

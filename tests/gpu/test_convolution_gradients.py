@@ -10,6 +10,7 @@ import pytest
 
 import burnish as bn
 from burnish.graph import GraphBuilder
+from burnish.graph.channels import pad_channels
 from burnish.graph.evaluate import evaluate
 from burnish.machines.target import target
 from burnish.simulators.gpu.emulator import emulated
@@ -41,3 +42,37 @@ def test_gradients_of_convolutions_are_right(kernel: int, stride: int, machine: 
     for name, value in zip(graph.outputs, found, strict=True):
         error = np.abs(np.asarray(value).astype("f4") - wanted[name].astype("f4")).max()
         assert error <= 4 * 2**-8 * np.abs(wanted[name].astype("f4")).max(), name
+
+
+def images_of_three_channels() -> tuple[Any, dict[str, np.ndarray]]:
+    """The first layer of a network with the gradient of its weight, and values."""
+    b = GraphBuilder()
+    x, weight = b.input("x", (2, 3, 12, 12), "bfloat16"), b.input("w", (16, 3, 3, 3), "bfloat16")
+    y = b.add("conv2d", b.add("relu", x), weight, pads=(1, 1, 1, 1), strides=(2, 2))
+    graph = bn.gradients(b.build(y), y, ["w"])
+    rng = np.random.default_rng(0)
+    return graph, {n: rng.standard_normal(graph.types[n].shape).astype(numpy_of("bfloat16")) for n in graph.inputs}
+
+
+def test_channels_are_padded_once_for_a_convolution_and_its_weights_gradient() -> None:
+    graph, feeds = images_of_three_channels()
+    padded = pad_channels(graph, target("cuda:sm_90a"))
+    (image,) = [n.outputs[0] for n in padded.nodes if n.op == "pad" and padded.types[n.outputs[0]].shape[0] == 2]
+    readers = {n.op for n in padded.nodes if image in n.inputs}
+    assert readers == {"conv2d", "adjoint"} and padded.types[image].shape == (2, 4, 12, 12)
+    found, wanted = evaluate(padded, feeds), evaluate(graph, feeds)
+    for name in graph.outputs:
+        np.testing.assert_array_equal(found[name].view(np.uint16), wanted[name].view(np.uint16))
+    assert pad_channels(graph, target("cpu")) is graph
+
+
+@pytest.mark.slow
+def test_the_gradient_of_the_first_layers_weight_is_right_on_tensor_cores(tmp_path: Path) -> None:
+    graph, feeds = images_of_three_channels()
+    module = bn.compile(graph, target=emulated(target("cuda:sm_80")), cache_dir=tmp_path)
+    used = [str(row["template"]) for row in module.executable.info["kernels"]]
+    assert used.count("tensor_product") + used.count("split_product") == 2, used
+    found: Any = module(*(feeds[n] for n in graph.inputs))
+    for name, value in zip(graph.outputs, found, strict=True):
+        wanted = evaluate(graph, feeds)[name].astype("f4")
+        assert np.abs(np.asarray(value).astype("f4") - wanted).max() <= 4 * 2**-8 * np.abs(wanted).max(), name

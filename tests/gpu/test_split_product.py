@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,10 @@ from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.split_product import SPLIT_PRODUCT, SplitProduct
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import TemplateMatch
+from burnish.kernels.templates import matches
 from burnish.loops.evaluate import evaluate
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.lower.threads import launches
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
 from burnish.simulators.gpu.emulator import GridEmulator
@@ -69,3 +73,31 @@ def test_a_deep_layer_of_one_image_spills_nothing() -> None:
     code = compile_grid(match.apply(match.space.default).program, machine)
     assert code.launches[0].blocks >= machine.cores * 3 // 4
     assert all(launch.resources and launch.resources.spilled == 0 for launch in code.launches)
+
+
+# Rows, columns and depth of products in bfloat16: the share of a wave that blocks fill on an H100, megabytes of
+# sums of parts, written and read again, the predicted time of the best template without parts, by that of the best.
+WAVES = {
+    (64, 4096, 11008): (0.97, 8.4, 1.69), (64, 11008, 4096): (0.65, 0.0, 1.0), (512, 512, 512): (0.97, 0.0, 1.0),
+    (1024, 1024, 1024): (0.97, 0.0, 1.0), (2048, 2048, 2048): (0.97, 0.0, 1.0), (1, 4096, 11008): (1.94, 0.0, 1.0),
+    (8, 4096, 11008): (0.97, 2.1, 1.82), (16, 4096, 4096): (0.97, 2.1, 1.49), (64, 4096, 4096): (0.97, 8.4, 1.34),
+}  # fmt: skip
+
+
+def halves(rows: int, columns: int, depth: int) -> KernelTask:
+    """A product with a weight."""
+    x, w = placeholder((rows, depth), "bfloat16", "x"), placeholder((depth, columns), "bfloat16", "w")
+    return KernelTask("kernel", (x, w), OPERATORS["matmul"].define("y", [x, w]), "", {}, frozenset({"w"}))
+
+
+@pytest.mark.parametrize("sizes", WAVES, ids=str)
+def test_parts_fill_a_wave_where_tiles_do_not(sizes: tuple[int, int, int]) -> None:
+    machine, task = target("cuda:sm_90a"), halves(*sizes)
+    found = [match for match in matches(task, machine) if match.seconds is not None]
+    whole = next(match for match in found if match.name != "split_product")
+    best = found[0]
+    grid = launches(best.apply(best.space.default).program, machine.machine).launches[0].grid
+    moved = 8e-6 * int(best.space.default.get("splits", 0)) * sizes[0] * sizes[1]
+    waves, megabytes, gain = WAVES[sizes]
+    assert (round(prod(grid) / machine.cores, 2), round(moved, 1)) == (waves, megabytes)
+    assert (whole.seconds or 0) / (best.seconds or 1) == pytest.approx(gain, rel=0.02)

@@ -6,31 +6,46 @@ from __future__ import annotations
 
 import pytest
 
+from burnish.codegen.ptxas import find_ptxas
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from burnish.graph.scale_gradients import sum_columns
 from burnish.graph.wide_reads import widen_readers
 
+INDUCTOR_STEPS = {("gpt", 1): 88, ("bert", 1): 65, ("gpt", 4): 255, ("bert", 4): 236}
+"""Kernels of the forward and backward pass by torch.compile, of torch 2.13 in bfloat16, without the optimizer, by
+number of layers: `python -m tools.launches --layers N`. Ours are with the optimizer.
+"""
 
-# A step without layers, of its last ones and the updates of all parameters, and each layer more.
-@pytest.mark.parametrize(("name", "once", "layer"), [("gpt", 34, 56), ("bert", 24, 54)])
-def test_launches_and_tensor_cores_of_a_step(name: str, once: int, layer: int) -> None:
+
+@pytest.mark.parametrize(("name", "launches", "megabytes"), [("gpt", 74, 5000), ("bert", 63, 2100)])
+def test_launches_and_tensor_cores_of_a_step(name: str, launches: int, megabytes: float) -> None:
     from tools.launches import training_steps
 
     found = training_steps(name, 1, "bfloat16")
-    assert found.launches <= once + layer and found.in_python == 0
-    assert found.tensor >= 0.99
+    assert found.launches <= launches <= INDUCTOR_STEPS[name, 1] and found.in_python == 0
+    assert found.tensor >= 0.99 and found.megabytes <= megabytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "launches", "share"), [("gpt", 240, 0.99), ("bert", 220, 0.99), ("resnet18", 360, 0.99)]
-)
-def test_launches_of_whole_steps(name: str, launches: int, share: float) -> None:
+@pytest.mark.parametrize("name", ["gpt", "bert", "resnet18"])
+def test_launches_of_whole_steps(name: str) -> None:
     from tools.launches import training_steps
 
     found = training_steps(name, 4, "bfloat16")
-    assert found.launches <= launches and found.tensor >= share and found.in_python == 0
+    assert found.launches <= INDUCTOR_STEPS.get((name, 4), 360) and found.tensor >= 0.99 and found.in_python == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("machine", ["cuda:sm_80", "cuda:sm_90a"])
+@pytest.mark.parametrize("name", ["gpt", "bert"])
+def test_steps_are_assembled_without_spills(name: str, machine: str) -> None:
+    from tools.launches import training_steps
+
+    found = training_steps(name, 1, "bfloat16", machine, assembled=True)
+    assert found.registers > 0 and found.spilled == 0 and found.tensor >= 0.95
+    assert found.launches <= INDUCTOR_STEPS[name, 1]
 
 
 INDUCTOR = {"resnet18": 40, "resnet50": 105, "bert_base": 121, "gpt": 43}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
@@ -13,7 +14,7 @@ from burnish.frontend.onnx.model import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
-from burnish.machines.target import target
+from burnish.machines.target import host, target
 
 WORDS = target("cascadelake")  # multiplies bytes, whatever the host does
 FLOATS = target("x86-64-v3")
@@ -193,3 +194,56 @@ def test_sums_of_windows_beside_ragged_channels_have_a_template(caplog: pytest.L
     with caplog.at_level(logging.WARNING, "burnish"):
         bn.compile(m.built((1, 24, 12, 12), m.add("GlobalAveragePool", x)), rewrite=False)
     assert "slow" not in caplog.text
+
+
+def residual(seed: int, size: int = 14) -> tuple[ModelProto, np.ndarray, list[str]]:
+    """A quantized network of convolutions (one of a channel a group), sums, a mean and a product, with biases in int32
+    as quantizers write them; its input, and all its tensors of bytes.
+    """
+    random = np.random.default_rng(seed)
+    m, found = Model(), list[str]()
+
+    def weight(shape: tuple[int, ...], axis: int, scale: float) -> tuple[str, np.ndarray]:
+        own = random.uniform(0.5, 1.5, shape[axis]).astype(np.float32) * np.float32(scale)
+        whole = random.integers(-127, 128, shape, np.int8)
+        return m.add("DequantizeLinear", whole, own, np.zeros(shape[axis], np.int8), axis=axis), own
+
+    def bias(count: int, scale: np.ndarray) -> str:
+        return m.add("DequantizeLinear", random.integers(-9000, 9000, count, np.int32), scale, axis=0)
+
+    def kept(x: str, scale: float, zero: int) -> tuple[str, np.float32]:
+        found.append(m.quantized(x, scale, zero, "uint8"))
+        parameters = np.asarray(np.float32(scale)), np.array(zero, np.uint8)
+        return m.add("DequantizeLinear", found[-1], *parameters), np.float32(scale)
+
+    def convolved(x: tuple[str, np.float32], depth: int, outputs: int, kernel: int, groups: int = 1) -> str:
+        w, own = weight((outputs, depth // groups, kernel, kernel), 0, 0.02 / np.sqrt(depth // groups * kernel**2))
+        attrs = {"pads": [kernel // 2] * 4, "group": groups}
+        return m.add("Conv", x[0], w, bias(outputs, x[1] * own), **attrs)
+
+    x = kept("x", 0.0217, 121)
+    y = kept(m.add("Relu", convolved(x, 8, 24, 3)), 0.0131, 0)
+    for zero in (117, 0, 131):
+        z = kept(m.add("Relu", convolved(y, 24, 24, 3, groups=24 if zero == 131 else 1)), 0.0173, 0)
+        z = kept(convolved(z, 24, 24, 1), 0.0093, zero)
+        total = m.add("Add", y[0], z[0])
+        y = kept(m.add("Relu", total) if zero == 0 else total, 0.0147, 0 if zero == 0 else 97)
+    mean = kept(m.add("Flatten", m.add("GlobalAveragePool", y[0])), 0.0041, 97)
+    w, own = weight((24, 40), 1, 0.001)
+    kept(m.add("Gemm", mean[0], w, bias(40, mean[1] * own)), 0.011, 90)
+    shape = (2, 8, size, size)
+    return m.built(shape, *found), random.normal(0, 1, shape).astype(np.float32), found
+
+
+@pytest.mark.skipif(not host().has("avx512vnni"), reason="onnxruntime's other kernels saturate, or round otherwise")
+@pytest.mark.parametrize("seed", range(3))
+def test_bytes_of_networks_are_those_of_onnxruntime(seed: int) -> None:
+    """Of layers one behind the other: scales, biases and sums are rounded in the same order."""
+    model, x, _ = residual(seed)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    steps = [
+        np.abs(np.asarray(mine).astype(int) - theirs.astype(int))
+        for mine, theirs in zip(bn.compile(model, rewrite=False)(x), session.run(None, {"x": x}), strict=True)
+    ]
+    assert all(step.max() == 0 for step in steps), [int(step.max()) for step in steps]
+    assert all(len(np.unique(theirs)) > 10 for theirs in session.run(None, {"x": x}))

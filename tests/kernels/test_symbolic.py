@@ -49,6 +49,7 @@ def dense(n: Any, depth: int, columns: int) -> KernelTask:
 F = "float32"
 TASKS: dict[str, Callable[[Any], KernelTask]] = {
     "dense": lambda n: dense(n, 20, 40),
+    "dense by panels": lambda n: dense(n, 310, 320),
     "product": lambda n: make("matmul", [((n, 24), F), ((24, 33), F)]),
     "batched": lambda n: make("matmul", [((2, n, 24), F), ((24, 32), F)], (1,)),
     "by batch": lambda n: make("matmul", [((n, 5, 24), F), ((24, 32), F)], (1,)),

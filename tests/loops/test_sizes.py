@@ -21,6 +21,7 @@ from burnish.loops.sizes import (
     at_least,
     dim,
     exact_quotient,
+    floor,
     greatest,
     hinted,
     least,
@@ -87,6 +88,12 @@ def test_equal_sizes_are_one_object() -> None:
     assert (N - 1 + 16) // 16 is (N + 15) // 16
     assert exact_quotient(N * M * 6, M * 2) is N * 3
     assert exact_quotient(N * M + 1, M) is None
+
+
+def test_a_size_over_a_size_is_a_number_only_where_it_is_one_for_all_values() -> None:
+    assert N * 3 // N == 3 and N // (N + 1) == 0 and (N + 1) // (N + 5) == 0
+    for size in range(1, 10):
+        assert valued(floor(N + 47, N), {"n": size}) == (size + 47) // size
 
 
 @pytest.mark.parametrize(

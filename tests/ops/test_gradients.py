@@ -337,7 +337,8 @@ INTEGER = set(
     )
 )
 # The gradient of a symmetric matrix is taken as symmetric, which no single element's difference shows.
-ELSEWHERE = {"put_slice", "row_attention"}  # in steps of training: tests/gpu/test_decode.py, test_attention_steps.py
+# In steps of training: tests/gpu/test_decode.py, test_attention_steps.py.
+ELSEWHERE = set(words("put_slice row_attention row_attention_query_gradient row_attention_key_gradient"))
 SYMMETRIC = {"cholesky"}  # of which tests/frontend/torch has the gradient
 # Forms that the compiler chooses, of operators that are here: of parts of halves, or with infinities.
 CHOSEN = set(

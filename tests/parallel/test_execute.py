@@ -28,11 +28,13 @@ from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import TensorSplits, splits_of
 from burnish.parallel.programs.program import programs
 from burnish.parallel.programs.ranks import compile_ranks, kept_bytes, rank_memory
-from burnish.runtime import module as modules
+from burnish.runtime import artifact
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
+from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
+from burnish.train.precision import MixedPrecision
 from burnish.train.step import Train
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone, weight
 
@@ -162,11 +164,11 @@ def test_receipts_are_posted_first_and_waited_for_where_they_are_read() -> None:
 def test_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
     step, made = compiled("mlp", 2, seed=11)
     for rank, executable in enumerate(made):
-        modules.artifact.save(executable, tmp_path / f"{rank}.bn")
+        artifact.save(executable, tmp_path / f"{rank}.bn")
     batch = batch_of(step)
 
     def run(comm: Comm) -> dict[str, np.ndarray]:
-        loaded = RankStep(modules.load(tmp_path / f"{comm.rank}.bn", 1, comm=comm), comm)
+        loaded = RankStep(load(tmp_path / f"{comm.rank}.bn", 1, comm=comm), comm)
         loaded(*[batch[spec.name] for spec in loaded.inputs])
         with pytest.raises(InputError, match="the model has 2"):
             loaded(batch["x"])
@@ -195,8 +197,11 @@ def rows(count: int = 64) -> dict[str, np.ndarray]:
     return {"x": drawn.normal(size=(count, 6)).astype(np.float32), "label": drawn.integers(0, 4, count)}
 
 
-@pytest.mark.parametrize("precision", [None, "bfloat16"])
-def test_training_by_a_plan_is_training_alone(precision: str | None) -> None:
+@pytest.mark.parametrize(
+    "precision", [None, "bfloat16", "float16", MixedPrecision("float16", 2.0**40, growth=3)], ids=str
+)
+def test_training_by_a_plan_is_training_alone(precision: str | MixedPrecision | None) -> None:
+    """The last: steps whose scaled gradients overflow are left out on all devices, and the scale is halved on all."""
     model, data, train = NETWORKS["mlp"](), rows(), replace(TRAIN, precision=precision)
     alone = fit(model, data, train, epochs=2, validation_data=data, metrics=["accuracy"])
     found = fit(
@@ -208,6 +213,10 @@ def test_training_by_a_plan_is_training_alone(precision: str | None) -> None:
     for name in ("w1", "w2", "b1"):
         np.testing.assert_allclose(found.states[name], alone.step.state[name], rtol=1e-5, atol=1e-7)
         np.testing.assert_array_equal(found.model.constants[name], found.states[name])
+    scales = [name for name in alone.step.state if "scale" in name]
+    assert len(scales) == (precision not in (None, "bfloat16"))
+    for name in scales:
+        np.testing.assert_array_equal(found.states[name], alone.step.state[name])
     assert all("messages" in memory for memory in found.memory)
 
 

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,13 @@ import torch
 import burnish as bn
 from burnish.errors import DataError, ModelError, ParameterError
 from burnish.frontend.onnx import to_onnx
+from burnish.frontend.onnx.model import from_onnx
 from burnish.graph.evaluate import evaluate
+from burnish.graph.passes import optimize
+from burnish.machines.target import target
 from burnish.measure.comparison import Comparison
 from burnish.quantization import choose
-from burnish.quantization.calibrate import Observed, blocked_weight, quantizer_of
+from burnish.quantization.calibrate import Observed, blocked_weight, few_bit_quantizer, few_bit_weight, quantizer_of
 from burnish.quantization.equalize import equalized
 from burnish.quantization.layers import LayeredGraph, prepared
 
@@ -197,6 +202,57 @@ def test_a_block_errs_by_half_a_step(bits: int) -> None:
     assert (np.abs(made.value - weight) <= steps * 0.501).mean() > 0.95  # but where the one end is clipped
 
 
+@pytest.mark.parametrize("bits, weight_bits", [(2, 1), (1, 1), (2, 2), (2, 4)])
+def test_products_of_few_bits(bits: int, weight_bits: int, tmp_path: Path) -> None:
+    """Codes of as many bits in standard ONNX, with products that other runtimes compute as well, and counts of bits."""
+    network = Convolutions().eval()
+    example = torch.from_numpy(drawn(BATCH, 0)[0])
+    data = [drawn(BATCH, 100 + n)[0] for n in range(4)]
+    how = {"activations": bits, "weights": weight_bits, "measure": False, "threads": 1}
+    made = bn.quantize(network, data, (example,), error=1e3, **how)
+    assert all(layer.quantized for layer in made.report.layers) and 0.01 < made.report.error < 2
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in made.model.graph.initializer}
+    weights = [constants[n.input[0]] for n in made.model.graph.node if n.op_type == "DequantizeLinear"
+               and n.input[0] in constants and constants[n.input[0]].dtype == np.int8]  # fmt: skip
+    most = (1 << weight_bits) - 1
+    assert len(weights) == 4 and all(set(np.unique(w)) <= set(range(-most, most + 1, 2)) for w in weights)
+    made.save(tmp_path / "q.onnx")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(tmp_path / "q.onnx"), options, providers=["CPUExecutionProvider"])
+    x = drawn(BATCH, 7)[0]
+    theirs = session.run(None, {session.get_inputs()[0].name: x})[0]
+    np.testing.assert_allclose(
+        made.compile(threads=1, rewrite=False)(torch.from_numpy(x)), theirs, rtol=1e-3, atol=1e-3
+    )
+    graph = from_onnx(onnx.load(str(tmp_path / "q.onnx")))
+    machine = target("cascadelake")
+    machine = replace(machine, features=machine.features | {"avx512bitalg"})
+    counted = [n for n in optimize(graph, target=machine).nodes if n.op.startswith("low_bit")]
+    assert len(counted) == (
+        3 if weight_bits <= 2 else 0
+    )  # but that of a channel a group; of more bits bytes are as fast
+    assert all(n.attrs["bits"] == bits and n.attrs["weight_bits"] == weight_bits for n in counted)
+    part = bn.quantize(network, data, (example,), error=0.05, **how)
+    assert part.report.error <= 0.05 and not all(layer.quantized for layer in part.report.layers)
+
+
+def test_few_bits_err_least_by_their_own_range() -> None:
+    random = np.random.default_rng(0)
+    values = np.maximum(random.standard_normal(50_000), 0).astype(np.float32)
+    observed = Observed()
+    observed.widen(values)
+    observed.fill(values)
+    found = few_bit_quantizer(observed, 2)
+    assert int(found.zero) == 0 and 0.5 < found.scale < 0.9  # the least error of half normal numbers: near 0.66
+    weight = random.standard_normal((5, 4, 3, 3)).astype(np.float32)
+    one = few_bit_weight(weight, 0, 1)
+    assert np.array_equal(one.integers, np.where(weight < 0, -1, 1))
+    np.testing.assert_allclose(one.scale, np.abs(weight).mean((1, 2, 3)), rtol=1e-5)
+    errors = [np.square(few_bit_weight(weight, 0, bits).value - weight).mean() for bits in (1, 2, 3, 4)]
+    assert all(a > 2.5 * b for a, b in pairwise(errors))
+
+
 def test_ranges_by_method() -> None:
     random, found = np.random.default_rng(0), {}
     values = np.append(random.standard_normal(50_000), 40.0).astype(np.float32)
@@ -216,7 +272,9 @@ def test_ranges_by_method() -> None:
 REFUSED = [
     ({"method": "mean"}, "method: found 'mean'; allowed: 'minmax', 'percentile', 'entropy'"),
     ({"weights": 4}, "weights: found 4; allowed: 8"),
-    ({"activations": 4}, "activations: found 4; allowed: 8"),
+    ({"activations": 4}, "activations: found 4; allowed: 8, of few bits 1 or 2, or None"),
+    ({"activations": 2, "weights": 8}, "weights: found 8; allowed: 1 or 2 or 3 or 4 with 2 bits of activations"),
+    ({"activations": None, "weights": 2}, "weights: found 2; allowed: 8 or 4 for weights alone"),
     ({"block": 20, "activations": None}, "block: found 20; allowed: 16, 32"),
     ({"error": 0.0}, "error: found 0.0; allowed"),
     ({"percentile": 20.0}, "percentile: found 20.0; allowed"),

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import burnish as bn
 from burnish.cli import app
+from burnish.errors import InputError, ParameterError
 from burnish.report.page import page
 from burnish.report.profile import chrome_trace, profile
 
@@ -106,6 +107,27 @@ def test_what_is_compiled_has_no_passes_to_show(model: Path, tmp_path: Path) -> 
     bn.compile(model).save(tmp_path / "m.bn")
     done = CliRunner().invoke(app, ["report", str(tmp_path / "m.bn")])
     assert done.exit_code != 0 and "is compiled already; allowed: an ONNX file" in str(done.exception)
+
+
+def test_a_compiled_model_writes_its_own_page(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = bn.compile(model)
+    made.save("m.bn")
+    for own in (made, bn.load("m.bn")):
+        assert own.report() == Path("report.html")
+        data = data_of(Path("report.html").read_text(encoding="utf-8"))
+        assert [k["kernel"] for k in data["kernels"]] == [c.kernel for c in made.executable.calls]
+        assert [p["name"] for p in data["passes"]] == ["compiled"] and data["passes"][0]["nodes"]
+        assert data["buffers"] and data["call"] > 0 and EVIL in str(data["passes"])
+    (tmp_path / "note.html").write_text("mine")
+    for path, why in (("note.html", "is no page of HTML"), (tmp_path, "is not a regular file"), (3, "path: found 3")):
+        with pytest.raises(ParameterError, match=why):
+            made.report(path)
+    assert (tmp_path / "note.html").read_text() == "mine"
+    with pytest.raises(ParameterError, match="inputs: found"):
+        made.report(inputs=[1])
+    with pytest.raises(InputError, match="'x'"):
+        made.report(inputs={"x": np.zeros((2, 2), np.float32)})
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.rewriting.costs import GPU_LIKE
 from benchmarks.rewriting.networks import nasnet, nasrnn
 from burnish.driver.rewritten import shipped_rules
 from burnish.graph.evaluate import evaluate
@@ -10,7 +11,6 @@ from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.verify import verify
 from burnish.rewrite.search.apply import replace
 from burnish.rewrite.search.convert import Reading, read_graph, write_graph
-from burnish.rewrite.search.cost import GPU_LIKE
 from burnish.rewrite.search.moves import Moves
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.states import CycleError, SearchState, order_of, start

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from benchmarks.rewriting.costs import GPU_LIKE, RooflineCost
 from burnish.graph.graph import GraphBuilder
 from burnish.machines.target import target
 from burnish.rewrite.search.convert import read_graph
-from burnish.rewrite.search.cost import FUSED, GPU_LIKE, RooflineCost, TargetCost, arithmetic
+from burnish.rewrite.search.cost import FUSED, TargetCost, arithmetic
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.table import Cost
 

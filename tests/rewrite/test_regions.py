@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from benchmarks.rewriting.costs import GPU_LIKE
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.rewrite.proofs.verify import read_rules
 from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.rewrite.search.convert import read_graph, write_graph
-from burnish.rewrite.search.cost import GPU_LIKE
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.regions import cuts, independent, placed, regions
 from burnish.search.budget import Budget

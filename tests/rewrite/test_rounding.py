@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.rewriting.costs import GPU_LIKE
 from burnish.driver.rewritten import shipped_rules
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.evaluate import evaluate
@@ -18,7 +19,6 @@ from burnish.rewrite.language.bindings import Bindings
 from burnish.rewrite.language.vocabulary import sides
 from burnish.rewrite.proofs.verify import read_rules
 from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
-from burnish.rewrite.search.cost import GPU_LIKE
 from burnish.search.budget import Budget
 
 SIZES = st.integers(1, 9)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks.rewriting.costs import GPU_LIKE
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.rewrite.search.convert import read_graph, write_graph
-from burnish.rewrite.search.cost import GPU_LIKE
 from burnish.rewrite.search.moves import Moves
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.saturate import _Classes, saturate

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from benchmarks.rewriting.costs import CPU_LIKE, GPU_LIKE
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.rewrite.proofs.verify import read_rules
 from burnish.rewrite.search import view
 from burnish.rewrite.search.backtracking import rewrite_graph
-from burnish.rewrite.search.cost import CPU_LIKE, GPU_LIKE
 from burnish.rewrite.search.table import CostedOperator
 from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES, random_graph, rule

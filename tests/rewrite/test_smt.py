@@ -2,13 +2,13 @@
 
 import pytest
 
+from benchmarks.rewriting import smt
+from benchmarks.rewriting.smt import Entailment
 from burnish.base import optional
 from burnish.errors import MissingDependencyError
 from burnish.rewrite.language.terms import RewriteRule, TermVariable, parse_rules
-from burnish.rewrite.proofs import smt
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.prove import Prover
-from burnish.rewrite.proofs.smt import Entailment
 from burnish.rewrite.proofs.verify import load_substitutions
 
 PROVER = Prover(load_axioms())

@@ -9,10 +9,12 @@ import sys
 import numpy as np
 import pytest
 
+import burnish as bn
 from burnish.errors import ArtifactError
 from burnish.runtime import artifact, container
 from burnish.runtime.executable import DRIVER_SYMBOLS
-from burnish.runtime.module import Module, load
+from burnish.runtime.loading import load
+from burnish.runtime.module import Module
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
 
@@ -61,7 +63,7 @@ def test_a_loaded_model_saves_to_the_same_bytes(saved, tmp_path) -> None:
 
 def test_loading_imports_no_llvm(saved) -> None:
     script = (
-        "import sys, numpy as np; from burnish.runtime.module import load; "
+        "import sys, numpy as np; from burnish.runtime.loading import load; "
         "y = load(sys.argv[1])(np.zeros(1000, np.float32)); assert y[3] == 6; "
         "print([m for m in sys.modules if m.startswith(('llvmlite', 'numba', 'onnx'))])"
     )
@@ -160,11 +162,14 @@ def test_truncated_and_extended_files_are_refused(saved, tmp_path) -> None:
 
 def test_other_formats_and_versions_are_refused(saved, tmp_path) -> None:
     data = saved.read_bytes()
+    written = f"written by Burnish {bn.__version__}"
+    allowed = f"allowed by Burnish {bn.__version__}: {container.VERSION}"
     path = tmp_path / "other.bn"
     for content, message in (
         (b"\x80\x04pickle" + bytes(100), r"no Burnish artifact: it starts with b'\\x80\\x04pickle'"),
-        (data[:8] + b"\x63" + data[9:], f"format version 99, allowed: {container.VERSION}; update Burnish"),
-        (data[:8] + b"\x01" + data[9:], f"format version 1, allowed: {container.VERSION}; compile the model again"),
+        (data[:8] + b"\x63" + data[9:], f"format version 99, {written}; {allowed}; update Burnish"),
+        (data[:8] + b"\x01" + data[9:], f"format version 1, {written}; {allowed}; compile the model again"),
+        (data[:8] + b"\x01" + data[9:200], f"format version 1; {allowed}; compile the model again"),
     ):
         path.write_bytes(content)
         with pytest.raises(ArtifactError, match=message):
@@ -297,7 +302,7 @@ import copy, json, random, sys
 import numpy as np
 from burnish.errors import ArtifactError
 from burnish.runtime import artifact, container
-from burnish.runtime.module import load
+from burnish.runtime.loading import load
 
 saved, path, seed, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 whole = container.read_container(saved)

@@ -10,7 +10,8 @@ import pytest
 from burnish.comm import launch
 from burnish.errors import ArtifactError, VerificationError
 from burnish.runtime.executable import Collective, CopyStep, Executable, KernelCall, Slot, TensorSpec, Wait
-from burnish.runtime.module import Module, load
+from burnish.runtime.loading import load
+from burnish.runtime.module import Module
 
 N = 1000
 X = np.linspace(-1, 1, N, dtype=np.float32)

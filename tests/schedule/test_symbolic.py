@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from burnish.errors import ScheduleError
+from burnish.loops.expr import Const
 from burnish.loops.interpret import run_program
-from burnish.loops.program import LoopProgram
+from burnish.loops.program import For, Intrinsic, LoopProgram, walk_stmt
+from burnish.loops.simplify import simplify
 from burnish.loops.sizes import dim
 from burnish.loops.specialize import dims_of_program, program_at
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
+from burnish.loops.traverse import substitute
 from burnish.loops.verify import verify
 from burnish.schedule.schedule import Schedule
 
@@ -126,3 +129,27 @@ def test_a_program_knows_its_dimensions_in_order() -> None:
     assert [d.name for d in dims_of_program(doubled(N, M).program)] == ["m", "n"]
     assert dims_of_program(doubled(3, 4).program) == ()
     assert str(program_at(doubled(N, M).program, {"n": 3, "m": 4})) == str(doubled(3, 4).program)
+
+
+def test_few_tiles_of_rows_ask_for_all_of_the_next_panel_too() -> None:
+    """Prefetched lines that a symbolic loop shares: whatever its size in a call, together they are the whole panel."""
+    rows = dim("rows", 1, 200, hint=96)
+    a, b = placeholder((rows, 30), name="a"), placeholder((3, 30, 32), name="b")
+    k = reduce_axis(30, "k")
+    c = compute((3, rows, 32), lambda p, i, j: sum_over(a[i, k.var] * b[p, k.var, j], k), "c")
+    s = Schedule(create_program("p", [a, b], [c]))
+    tile, _ = s.split("c.i", 8)
+    s.prefetch("b", tile, "c.p", 1, tile)
+    verify(s.program)
+    for size in (1, 7, 8, 9, 31, 96, 200):
+        program = program_at(s.program, {"rows": size})
+        lines = set()
+        for loop in walk_stmt(program.body):
+            if isinstance(loop, For) and loop.var == f"{tile}.b.line":
+                (hint,) = [h for h in walk_stmt(loop.body) if isinstance(h, Intrinsic)]
+                (load,) = hint.operands
+                for at in range(-(-size // 8)):
+                    for line in range(loop.extent):
+                        known = {"c.p": Const(0), tile: Const(at), loop.var: Const(line)}
+                        lines.add(tuple(int(str(simplify(substitute(i, known)))) for i in load.indices))
+        assert lines == {(1, row, column) for row in range(30) for column in (0, 16)}, size

@@ -17,6 +17,7 @@ from burnish.machines.target import Target, target
 from burnish.measure.comparison import Comparison
 from burnish.pipeline.kernel import KernelConfig, task_key
 from burnish.pipeline.plan import plan_kernels
+from burnish.search.random_search import RandomSearch
 from burnish.tune.choices import recorded_choices
 from burnish.tune.evaluate import Build, KernelTrial, Measurement
 from burnish.tune.features import INVARIANT
@@ -24,6 +25,7 @@ from burnish.tune.models.trees import TreeModel
 from burnish.tune.pretrained import training_records
 from burnish.tune.records import RecordFile, machine
 from burnish.tune.session import Session, Tune
+from burnish.tune.strategy import TREEGRU_TRANSFER
 from burnish.tune.tasks import tuning_tasks
 
 
@@ -204,6 +206,21 @@ def test_records_teach_the_kernels_of_a_session(tmp_path: Path) -> None:
     plain = session(Machine(), tmp_path / "s.jsonl", strategy="autotvm")
     plain.run()
     assert all(k.tuner.prior is None for k in plain.kernels)
+
+
+def test_the_kernels_of_a_session_teach_a_treegru(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel's global model is of the others' trials by loop nests, made anew as these become many more."""
+    taught: list[list[int]] = []
+
+    def fit_nests(known: list[tuple[object, object, list[float]]], seed: int) -> None:
+        taught.append([len(costs) for _, _, costs in known])
+
+    monkeypatch.setattr("burnish.tune.session.fit_nests", fit_nests)
+    strategy = TREEGRU_TRANSFER.with_(walker=lambda space, seed: RandomSearch(space, seed), batch=4, initial=64)
+    made, options = Machine(), Tune(seconds=None, trials=60, min_gain=0.0)
+    Session(TASKS, RecordFile(tmp_path / "r.jsonl"), made, options, clock=made.clock, strategy=strategy).run()  # type: ignore[arg-type]
+    assert taught and all(len(own) == len(TASKS) - 1 for own in taught)
+    assert max(map(sum, taught)) > min(map(sum, taught))
 
 
 def test_a_session_starts_from_the_model_it_is_given(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The generator of random models: what the compiler makes of them, against oracles. `python -m tools.fuzz`."""
+"""Fuzzer: random models, compiled and compared with oracles. `python -m tools.fuzz`."""

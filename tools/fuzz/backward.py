@@ -80,7 +80,7 @@ def _binary() -> Mapping[str, Callable[..., Any]]:
 
 
 def _of_matrices() -> Mapping[str, Callable[..., Any]]:
-    """Of a tensor [3, 4], in any shape."""
+    """Matrix operator on a tensor [3, 4], in any shape."""
     import torch
     from torch.nn import functional as F
 

@@ -81,7 +81,7 @@ def expect(
     samples: int = SAMPLES,
     relative: float = 0.0,
 ) -> list[Expected]:
-    """What every output must be. Raises NotComputable, and what the frontend raises.
+    """Expected value of every output. Raises NotComputable, and what the frontend raises.
 
     ``relative``: every node may err by so much of its largest element, as :func:`judge` allows outputs to.
     """
@@ -186,7 +186,7 @@ def _expected(native: np.ndarray, wide: np.ndarray, noisy: Sequence[np.ndarray],
 def difference(
     found: np.ndarray, wanted: Sequence[np.ndarray], e: Expected, output: int, relative: float = 0.0
 ) -> Difference | None:
-    """Where ``found`` is none of ``wanted`` within the tolerance, on elements where something is expected.
+    """Positions where ``found`` is none of ``wanted`` within the tolerance, on elements where something is expected.
 
     ``relative`` adds to the tolerance so much of the element, and of the largest one.
     """
@@ -198,7 +198,7 @@ def difference(
 
 
 def _apart(found: np.ndarray, wanted: np.ndarray, e: Expected, relative: float) -> np.ndarray:
-    """Which elements differ by more than the tolerance."""
+    """Mask of elements that differ by more than the tolerance."""
     if e.native.dtype.kind in "iub":
         return np.asarray(found != wanted)
     with np.errstate(all="ignore"):

@@ -94,7 +94,7 @@ def used(model: onnx.ModelProto) -> tuple[tuple[str, str], ...]:
 
 @dataclass
 class _Progress:
-    """How far a job has come."""
+    """Progress of a job."""
 
     stage: str = "start"
     way: Way | None = None

@@ -29,7 +29,7 @@ class Case:
     opset: int
 
     def size(self) -> tuple[int, int, int]:
-        """What shrinks: nodes first, then outputs, then elements."""
+        """Size of a model, which shrinking lowers: nodes first, then outputs, then elements."""
         elements = sum(a.size for a in (*self.feeds.values(), *self.constants.values()))
         return len(self.nodes), len(self.outputs), elements
 

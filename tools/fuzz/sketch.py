@@ -260,7 +260,7 @@ class Sketch:
 
 
 def needed_nodes(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
-    """Those nodes, in order, that the outputs depend on."""
+    """Nodes that the outputs depend on, in order."""
     wanted = set(outputs)
     kept = []
     for node in reversed(nodes):

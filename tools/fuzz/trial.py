@@ -29,8 +29,8 @@ FAILURES = ("slow", "definition", "wrong", "error", "crash", "hang")
 
 @dataclass(frozen=True)
 class Way:
-    """How a model is compiled and run. ``edge``: on which side of forbidden pages its memory lies, if at all. ``open``:
-    with extents of inputs left open, drawn by ``draw``.
+    """Configuration of compiling and running a model. ``edge``: on which side of forbidden pages its memory lies, if at
+    all. ``open``: with extents of inputs left open, drawn by ``draw``.
     """
 
     exact: bool = False
@@ -48,7 +48,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a trial; ``kind`` is the same for failures that look alike. ``apart``: right, but with a warning
+    """Outcome of a trial; ``kind`` is the same for failures that look alike. ``apart``: right, but with a warning
     that a group of operators has no schedule, and became several kernels. ``by size``: right, but an open extent had to
     be compiled for each of its sizes. Beside inputs that are infinite or NaN:
     ``spread``: right but for NaN that Winograd's convolution and its like take in; ``padding``: right but for NaN of
@@ -80,7 +80,7 @@ def attempt(
     mark: Callable[[str], None] = lambda stage: None,
     expected: Sequence[Expected] | None = None,
 ) -> Result:
-    """The outcome of one trial; ``mark`` is told each stage before it begins, so that a crash has a place."""
+    """The outcome of one trial; ``mark`` is called with each stage before it begins, so that a crash has a place."""
     began = time.perf_counter()
     seconds = 0.0
     try:
@@ -212,7 +212,7 @@ def _excused(
     found: Sequence[np.ndarray],
     expected: Sequence[Expected],
 ) -> tuple[str, str] | None:
-    """Which of the differences beside infinite and NaN inputs that docs/limits.md states explains all that is wrong."""
+    """Documented difference (docs/limits.md, on infinite and NaN inputs) that explains all that is wrong."""
     if not way.exact:
         numbers = [np.where(np.isnan(y), e.native, y) for y, e in zip(found, expected, strict=True)]
         if judge(model, feeds, numbers, expected, TOLERANCE)[0] == "right":

@@ -61,10 +61,10 @@ class SplitLimits(NamedTuple):
 def rules_of(params: Params, units: tuple[float, float], rows: float, hessian: int) -> NDArray[np.float64]:
     """Units of the statistics, and regularisation as kernels take it, (15,).
 
-    rows: those of all workers that a tree sees; hessian: their sum, in units. Rows of a category are told by their
-    Hessian, of which a row has the mean: CATEGORY and GROUP are least sums; not above SHARED and SHARED_GROUP divided
-    by the number of categories, so that features of many categories with few rows each can be split. CAT_THRESHOLD, if
-    negative, is to be divided by their number, too.
+    rows: those of all workers that a tree sees; hessian: their sum, in units. The rows of a category are estimated from
+    its Hessian, of which a row has the mean: CATEGORY and GROUP are least sums; not above SHARED and SHARED_GROUP
+    divided by the number of categories, so that features of many categories with few rows each can be split.
+    CAT_THRESHOLD, if negative, is to be divided by their number, too.
     """
     limits = params.max_delta_step, params.min_child_weight, params.gamma
     mean = hessian / max(rows, 1.0)

@@ -66,12 +66,9 @@ def split_pieces(
     spare: NDArray[np.uint32],
     kept: NDArray[np.uint32],
     columns: NDArray[np.uint8],
-    pieces: NDArray[np.int64],
-    start: NDArray[np.int64],
     position: NDArray[np.int64],
     right: NDArray[np.uint8],
-    alone: NDArray[np.bool_],
-    counts: NDArray[np.int64],
+    given: Any,
     begin: int,
     end: int,
     thread: int,
@@ -80,8 +77,9 @@ def split_pieces(
 
     Where a piece is a part of a node, the former go to `kept`, for `place`.
     ``right[node, code]`` says whether a bin goes right. Pieces that are their whole node get their right rows back.
-    columns is flat. Share s of the pieces, of shares begin … end, is from start[s] on.
+    columns is flat; given: `RowPieces`. Share s of the pieces, of shares begin … end, is from start[s] on.
     """
+    pieces, start, alone, counts, _ = given
     for p in range(start[begin], start[end]):
         node = pieces[p, 1]
         left = order if alone[p] else kept
@@ -138,15 +136,13 @@ def split_routed_pieces(
     nodes: NDArray[np.int64],
     left_child: NDArray[np.int32],
     right: NDArray[np.uint8],
-    pieces: NDArray[np.int64],
-    start: NDArray[np.int64],
-    alone: NDArray[np.bool_],
-    counts: NDArray[np.int64],
+    given: Any,
     begin: int,
     end: int,
     thread: int,
 ) -> None:
     """As `split_pieces`, of rows that `route_present` has seen."""
+    pieces, start, alone, counts, _ = given
     for p in range(start[begin], start[end]):
         node = pieces[p, 1]
         left = order if alone[p] else kept

@@ -156,13 +156,13 @@ def _split_dense(
     """
     identity, order, spare, kept = rows
     source = identity if fresh else order
-    pieces, start, alone, counts, moves = given
+    pieces, start, alone, _, moves = given
     shares = _shares(begin, end, threads)
     size = deal_rows(begin, end, 1, shares, pieces, start)
     _find_alone(pieces, size, alone)
     run_ranges(
         native, shares, 1, split_pieces,
-        (source, order, spare, kept, columns, pieces, start, position, right, alone, counts),
+        (source, order, spare, kept, columns, position, right, given),
     )  # fmt: skip
     shared = _find_moves(given, size, begin, middle)
     if shared:
@@ -190,7 +190,7 @@ def _split_sparse(
     source = identity if fresh else order
     column_start, column_rows, column_bins, features, node_of = columns
     number, feature_of, place_of, column_begin, column_end = routes
-    pieces, start, alone, counts, moves = given
+    pieces, start, alone, _, moves = given
     for feature in range(len(number)):
         number[feature] = -1
     for node in range(left_child[len(left_child) - 1] + 2):
@@ -215,7 +215,7 @@ def _split_sparse(
     _find_alone(pieces, size, alone)
     run_ranges(
         native, shares, 1, split_routed_pieces,
-        (source, order, spare, kept, node_of, nodes, left_child, right, pieces, start, alone, counts),
+        (source, order, spare, kept, node_of, nodes, left_child, right, given),
     )  # fmt: skip
     shared = _find_moves(given, size, begin, middle)
     if shared:

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse
+from burnish.boost.growth.column_source import ColumnSource, OwnedColumns
 from burnish.boost.kernels import region
 from burnish.runtime.threads import GRAIN, Workers
 
@@ -34,11 +34,11 @@ class Route:
 
 
 class Router:
-    """Routes the rows of a training set."""
+    """Routes the rows of a training set: by its table if that is dense and at hand, else by sorted columns."""
 
-    def __init__(self, dataset: Dataset, block: ColumnBlock, workers: Workers) -> None:
+    def __init__(self, dataset: Dataset, columns: ColumnSource, workers: Workers) -> None:
         self._table = dataset.table
-        self._block = block
+        self._columns = columns
         self._workers = workers
 
     def route(self, nodes: int) -> Route:
@@ -53,12 +53,25 @@ class Router:
             return position
         after = np.empty_like(position)
         self._workers.each(_by_default, len(position), position, after, *splits, grain=GRAIN)
-        block = (self._block.start, self._block.rows, self._block.values)
-        features = np.unique(route.feature[route.feature >= 0])
-        entries = int((self._block.start[features + 1] - self._block.start[features]).sum())
-        grain = 1 if entries > _SHARE else len(features)
-        self._workers.each(_by_columns, len(features), features, *block, position, after, *splits, grain=grain)
+        for columns, block in self._columns.parts(np.unique(route.feature[route.feature >= 0])):
+            entries = int((block[0][columns + 1] - block[0][columns]).sum())
+            grain = 1 if entries > _SHARE else len(columns)
+            self._workers.each(_by_columns, len(columns), columns, *block, position, after, *splits, grain=grain)
+        if isinstance(self._columns, OwnedColumns):
+            return _agreed(self._columns, route, position, after)
         return after
+
+
+def _agreed(
+    columns: OwnedColumns, route: Route, position: NDArray[np.int32], after: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """The nodes of all rows, of which each worker knows those that its columns send on: a bit a row is exchanged."""
+    split = route.feature >= 0
+    mine = split & columns.owned[np.where(split, route.feature, 0)]
+    right = mine[position] & (after != route.left[position])
+    bits = np.asarray(columns.comm.all_reduce(np.packbits(right), "sum"))  # of a row at most one worker's bit is set
+    goes = np.unpackbits(bits, count=len(position))
+    return np.where(split[position], route.left[position] + goes, position).astype(np.int32)
 
 
 @region

@@ -290,13 +290,15 @@ def _own(counts, thread):  # type: ignore[no-untyped-def]
 
 @region
 def scan_groups(  # type: ignore[no-untyped-def]
-    columns, edges, block, kinds, words, state, scratch, rule, bounds, monotone, allowed, best, counts, begin, end,
-    thread,
+    groups, block, kinds, words, state, scratch, rule, limits, best, counts, begin, end, thread,
 ):  # fmt: skip
-    """`scan_columns` of the groups begin … end of columns, group g from edges[g] on.
+    """`scan_columns` of the groups begin … end of columns; groups: the columns, and edges, group g from edges[g] on.
 
-    state, scratch, best and counts, unless that is None, have a row for each thread.
+    limits: bounds, monotone and allowed. state, scratch, best and counts, unless that is None, have a row for each
+    thread.
     """
+    columns, edges = groups
+    bounds, monotone, allowed = limits
     for group in range(begin, end):
         scan_columns(
             columns[edges[group] : edges[group + 1]], block, kinds, words, state[thread], scratch[thread], rule, bounds,

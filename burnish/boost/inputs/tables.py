@@ -59,7 +59,7 @@ class Converted:
 
 
 def feature_label(feature: int, names: Sequence[str]) -> str:
-    """How messages call a feature."""
+    """Name of a feature in messages."""
     return f"feature {names[feature]!r}" if names else f"feature {feature}"
 
 

@@ -105,7 +105,7 @@ def order_queries(score: Any, start: Any, order: Any) -> None:
 
 @always_inlined
 def swap_change(kind: Any, upper: Any, lower: Any, ranks: Any) -> Any:
-    """How much swapping two ranks, upper < lower, changes what is to be large. ranks: `_Ranks`.
+    """Change of the objective by swapping two ranks, upper < lower. ranks: `_Ranks`.
 
     NDCG: the DCG; `table` holds discounts. MAP: the sum of precisions at relevant ranks; table[r] counts the relevant
     ones up to rank r, and sums[r] adds 1 / (rank + 1) over them.

@@ -65,7 +65,7 @@ class BlockQuantizer(fixed.Quantizer):
         return self._form(Statistics(gradient, hessian, unit, hessian_unit, (0, 0), False))
 
     def _form(self, form: Statistics) -> Statistics:
-        """The same with the sums over all rows."""
+        """The same with the sums over the rows of all workers."""
 
         def add(begin: int, end: int) -> list[int]:
             buffer = np.empty(LEAST_ROWS if form.packed else (LEAST_ROWS, 2), np.int64)
@@ -73,7 +73,7 @@ class BlockQuantizer(fixed.Quantizer):
             return [sum(int(value) for value in column) for column in zip(*parts, strict=True)]
 
         ranges = self._workers.ranges(len(form.gradient), GRAIN)
-        total, hessian_total = (sum(column) for column in zip(*self._workers.run(add, ranges), strict=True))
+        total, hessian_total = fixed.reduced(self._workers.run(add, ranges), "sum", self._comm)
         return replace(form, total=(total, hessian_total))
 
 

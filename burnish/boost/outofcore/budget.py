@@ -94,7 +94,7 @@ def whole_level(params: Params, rows: int) -> int:
 
 
 def fitting(blocks: Sequence[int], left: int | None) -> int:
-    """How many of the first blocks fit into what is left; none without a limit, as the system caches files anyway."""
+    """Number of first blocks that fit into what is left; none without a limit, as the system caches files anyway."""
     if left is None:
         return 0
     return int(np.searchsorted(np.cumsum(blocks), left, side="right"))

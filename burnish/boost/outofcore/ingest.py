@@ -1,5 +1,6 @@
 """Fills a store from a source that is read once: exact quantiles in bounded memory, then the bins of every block."""
 
+import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +15,10 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.outofcore import store as files
 from burnish.boost.outofcore.codec import AUTO, SAMPLE, suited_codec
 from burnish.boost.outofcore.layout import ColumnLayout, encode_dense, encode_sparse, plan_columns
-from burnish.boost.outofcore.spool import ROW_ARRAYS, RawBlock, Spool
+from burnish.boost.outofcore.spool import RawBlock, Spool
 from burnish.boost.outofcore.store import ColumnStore, Packed, StoreWriter
+from burnish.boost.quantiles import shared_column_cuts
+from burnish.comm.protocol import Comm
 from burnish.errors import DataError, ParameterError
 from burnish.runtime.threads import Workers
 
@@ -29,23 +32,58 @@ VALUE_BYTES, WEIGHTED_BYTES = 5, 40
 def ingest(
     source: Iterable[Any],
     folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    max_bin: int,
+    max_bin: int | Callable[[Spool], int],
     workers: Workers,
     *,
     memory: int,
     block_rows: int | None = None,
     compression: str = AUTO,
     check: Callable[[Spool], None] | None = None,
+    cuts_of: Callable[[Spool], Cuts] | None = None,
+    see: Callable[[Dataset], None] | None = None,
 ) -> ColumnStore:
     """Writes the bins of a source's rows to the folders, and opens them as a store.
 
     source: chunks, each a Dataset, an array, or a tuple of what Dataset.of takes. The first folder needs room for the
     values as float32 while this runs. memory: bytes to take, beside the chunk that the source holds: a few blocks, or
     the columns whose cuts are found together, of which one is the least (5 bytes a row, or 40 with weights). Cuts are
-    those of `Cuts.of` for the whole data, exactly.
+    those of `Cuts.of` for the whole data, exactly, or what `cuts_of` makes of the spooled rows.
     compression: a codec's name, or "auto". block_rows: by default as many as 16 bits number, or as there is
-    memory for. check: is called once the number of rows is known, before most of the work.
+    memory for. check: is called once the number of rows is known, before most of the work; see: with every chunk.
     Raises DataError or ParameterError, and then leaves nothing behind.
+    """
+    with spooled(source, folders, memory, block_rows, compression, check, see) as (writer, spool):
+        max_bin = max_bin if isinstance(max_bin, int) else max_bin(spool)
+        cuts = cuts_of(spool) if cuts_of is not None else find_cuts(spool, max_bin, workers, memory)
+        dtype = np.dtype(np.uint8 if bins_and_missing(spool, cuts) <= 256 else np.uint16)
+        sparse = spool.present < SPARSE_BELOW * spool.rows
+        layout = plan_columns(sparse, spool.present, spool.rows, spool.block_rows, dtype)
+        writer.shape(spool.blocks, layout.groups + len(spool.row_widths))
+        if compression == AUTO:
+            raw = spool.block(0)
+            sample = [encoded(raw, group, cuts, layout)[:SAMPLE] for group in range(layout.groups)[: workers.threads]]
+            writer.use(suited_codec(sample, spool.disk_rate()))
+        for number in range(spool.blocks):
+            write_block(writer, spool, number, cuts, layout, workers)
+        header = {**spool.header, "max_bin": max_bin, "bin_dtype": layout.bin_dtype.name}
+        writer.finish(header, arrays_of(spool, cuts, layout))
+        paths = writer.folders
+    return ColumnStore.open(paths)
+
+
+@contextlib.contextmanager
+def spooled(
+    source: Iterable[Any],
+    folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    memory: int,
+    block_rows: int | None,
+    compression: str,
+    check: Callable[[Spool], None] | None,
+    see: Callable[[Dataset], None] | None = None,
+) -> Iterator[tuple[StoreWriter, Spool]]:
+    """A writer of a store in the folders, and a spool with all rows of a source, until the context ends.
+
+    Arguments as of `ingest`; see: is called with each chunk. Raises DataError or ParameterError.
     """
     chunks = datasets(source)
     first = next(chunks, None)
@@ -57,23 +95,19 @@ def ingest(
     paths = files.folder_paths(folders)
     # The folders are claimed before most of the source is read: what cannot be written is refused before work is lost.
     with StoreWriter(paths, compression) as writer, Spool(paths[0], block_rows) as spool:
-        spool.fill(itertools.chain([first], chunks))
+        every = itertools.chain([first], chunks)
         del first
+        spool.fill(every if see is None else _shown(every, see))
         if check is not None:
             check(spool)
-        cuts = find_cuts(spool, max_bin, workers, memory)
-        dtype = np.dtype(np.uint8 if bins_and_missing(spool, cuts) <= 256 else np.uint16)
-        sparse = spool.present < SPARSE_BELOW * spool.rows
-        layout = plan_columns(sparse, spool.present, spool.rows, block_rows, dtype)
-        writer.shape(spool.blocks, layout.groups + len(spool.row_widths))
-        if compression == AUTO:
-            raw = spool.block(0)
-            sample = [encoded(raw, group, cuts, layout)[:SAMPLE] for group in range(layout.groups)[: workers.threads]]
-            writer.use(suited_codec(sample, spool.disk_rate()))
-        for number in range(spool.blocks):
-            write_block(writer, spool, number, cuts, layout, workers)
-        writer.finish(header_of(spool, layout, max_bin), arrays_of(spool, cuts, layout))
-    return ColumnStore.open(paths)
+        yield writer, spool
+
+
+def _shown(chunks: Iterable[Dataset], see: Callable[[Dataset], None]) -> Iterator[Dataset]:
+    """The chunks, each of which `see` is called with first."""
+    for chunk in chunks:
+        see(chunk)
+        yield chunk
 
 
 def rows_of_blocks(chunk: Dataset, memory: int) -> int:
@@ -95,17 +129,23 @@ def datasets(source: Iterable[Any]) -> Iterator[Dataset]:
             yield Dataset.of(chunk)
 
 
-def weigher(spool: Spool) -> Callable[[NDArray[np.float32]], NDArray[np.int64]] | None:
+def weigher(spool: Spool, comm: Comm | None = None) -> Callable[[NDArray[np.float32]], NDArray[np.int64]] | None:
     """Function from weights of rows to the integers that `Cuts.of` uses for all rows together; None without weights."""
     if "weight" not in spool.row_widths:
         return None
     largest = max(float(spool.row_array(number, "weight").max(initial=0)) for number in range(spool.blocks))
-    return lambda weight: integer_weights(weight, largest, spool.rows)
+    rows = spool.rows
+    if comm is not None:
+        largest = float(comm.all_reduce(np.array([largest]), "max")[0])
+        rows = int(comm.all_reduce(np.array([rows]))[0])
+    return lambda weight: integer_weights(weight, largest, rows)
 
 
-def find_cuts(spool: Spool, max_bin: int, workers: Workers, memory: int) -> Cuts:
-    """Cuts of all columns, as many columns at a time as fit into `memory` bytes."""
-    weigh = weigher(spool)
+def find_cuts(spool: Spool, max_bin: int, workers: Workers, memory: int, comm: Comm | None = None) -> Cuts:
+    """Cuts of all columns, as many columns at a time as fit into `memory` bytes; of the rows of all workers."""
+    weigh, rows = weigher(spool, comm), spool.rows
+    if comm is not None:
+        rows = int(comm.all_reduce(np.array([rows]))[0])
     found: list[NDArray[np.float32]] = []
     value_bytes = VALUE_BYTES if weigh is None else WEIGHTED_BYTES
     least = value_bytes * (int(spool.present.max(initial=0)) if spool.sparse else spool.rows)
@@ -125,6 +165,10 @@ def find_cuts(spool: Spool, max_bin: int, workers: Workers, memory: int) -> Cuts
         size = spool.present[first:] if spool.sparse else np.full(spool.features - first, spool.rows)
         fitting = int(np.searchsorted(np.cumsum(size), room, side="right"))
         last = first + max(1, fitting)
+        if comm is not None:
+            last = int(comm.all_reduce(np.array([last]), "min")[0])
+            found += shared_column_cuts(spool.columns(first, last, weigh), max_bin, rows, comm)
+            continue
         columns = spool.columns(first, last, weigh)
         for begin in range(0, last - first, workers.threads):
             lot = range(begin, min(begin + workers.threads, last - first))
@@ -204,7 +248,7 @@ def padded_cuts(feature: int, cuts: Cuts) -> tuple[NDArray[np.float32], int]:
 
 @njit(cache=True, nogil=True)
 def search(values: NDArray[np.float32], inner: NDArray[np.float32], missing: int, bins: NDArray[Any]) -> None:
-    """How many inner cuts are not above each value, by binary searches that values make in step; NaN: `missing`."""
+    """Number of inner cuts that are not above each value, by binary searches in lockstep; NaN: `missing`."""
     found = np.empty(512, np.int32)
     for low in range(0, len(values), 512):
         part = values[low : low + 512]
@@ -219,25 +263,6 @@ def search(values: NDArray[np.float32], inner: NDArray[np.float32], missing: int
             bins[low + i] = missing if part[i] != part[i] else found[i]
 
 
-def header_of(spool: Spool, layout: ColumnLayout, max_bin: int) -> dict[str, Any]:
-    """Header of a store's index, as JSON values: sizes, dtypes, names, categories."""
-    entries = int(spool.present.sum())
-    return {
-        "rows": spool.rows,
-        "features": spool.features,
-        "block_rows": spool.block_rows,
-        "max_bin": max_bin,
-        "bin_dtype": layout.bin_dtype.name,
-        "sparse": spool.sparse,
-        "entries": entries,
-        "source_bytes": entries * 8 + 8 * spool.rows if spool.sparse else 4 * spool.rows * spool.features,
-        "row_arrays": {name: spool.row_widths[name] for name in ROW_ARRAYS if name in spool.row_widths},
-        "feature_names": list(spool.names),
-        "categories": [None if known is None else list(known) for known in spool.categories],
-        "policy": spool.policy,
-    }
-
-
 def arrays_of(spool: Spool, cuts: Cuts, layout: ColumnLayout) -> dict[str, NDArray[Any]]:
     """The arrays of the index."""
     arrays: dict[str, NDArray[Any]] = {
@@ -245,8 +270,6 @@ def arrays_of(spool: Spool, cuts: Cuts, layout: ColumnLayout) -> dict[str, NDArr
         "cut_start": cuts.start,
         "present": spool.present,
         **layout.arrays(),
+        **spool.group_arrays,
     }
-    if spool.group_sizes:
-        sizes = np.concatenate(spool.group_sizes)
-        arrays["group_start"] = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     return arrays

@@ -58,6 +58,31 @@ class Spool:
         """Number of blocks that are complete."""
         return len(self._blocks)
 
+    @property
+    def header(self) -> dict[str, Any]:
+        """Header of a store of these rows, as JSON values: sizes, names, categories."""
+        entries = int(self.present.sum())
+        return {
+            "rows": self.rows,
+            "features": self.features,
+            "block_rows": self.block_rows,
+            "sparse": self.sparse,
+            "entries": entries,
+            "source_bytes": entries * 8 + 8 * self.rows if self.sparse else 4 * self.rows * self.features,
+            "row_arrays": {name: self.row_widths[name] for name in ROW_ARRAYS if name in self.row_widths},
+            "feature_names": list(self.names),
+            "categories": [None if known is None else list(known) for known in self.categories],
+            "policy": self.policy,
+        }
+
+    @property
+    def group_arrays(self) -> dict[str, NDArray[np.int64]]:
+        """Where query groups begin, if there are any, as an array of a store's index."""
+        if not self.group_sizes:
+            return {}
+        sizes = np.concatenate(self.group_sizes)
+        return {"group_start": np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])}
+
     def disk_rate(self) -> float:
         """Bytes a second at which blocks of the store will be read, pass after pass: measured on this file."""
         self._file.flush()
@@ -146,6 +171,20 @@ class Spool:
                     weights[k][part] = weight[rows_at]
                 filled[k] += len(x)
         return [(x, None if weights is None else weights[k]) for k, x in enumerate(values)]
+
+    def entries(self, first: int, last: int) -> list[tuple[NDArray[np.int32], NDArray[np.float32]]]:
+        """Rows and values of the columns first … last - 1 that are not missing, by row; the negative zero is zero."""
+        sizes = self.present[first:last]
+        found = [(np.empty(size, np.int32), np.empty(size, np.float32)) for size in sizes]
+        filled = np.zeros(last - first, np.int64)
+        for block in range(self.blocks):
+            for k, (x, rows_at) in enumerate(self._block_columns(block, first, last)):
+                part = slice(filled[k], filled[k] + len(x))
+                own = np.flatnonzero(rows_at) if rows_at.dtype == np.bool_ else rows_at
+                found[k][0][part] = own.astype(np.int32) + block * self.block_rows
+                found[k][1][part] = x + np.float32(0)
+                filled[k] += len(x)
+        return found
 
     def _block_columns(self, block: int, first: int, last: int) -> Iterator[tuple[NDArray[np.float32], NDArray[Any]]]:
         """Values that are not missing, and their rows, of some columns of a block."""

@@ -259,7 +259,7 @@ class ColumnStore:
             into[:] = np.frombuffer(self._codec.decompress(target, raw), np.uint8)
 
     def name(self, block: int, piece: int) -> str:
-        """How errors call a piece."""
+        """Name of a piece in errors."""
         folder = self.folders[block % len(self.folders)]
         return f"piece {piece} of block {block} in {folder / BLOCKS}"
 

@@ -23,7 +23,7 @@ __all__ = ["FORMATS", "FileOptions", "chunks", "columns_of", "kind_of", "numberi
 
 @dataclass(frozen=True)
 class FileOptions:
-    """How files are read. What a format has not, such as a separator in Parquet, is ignored there."""
+    """Options of reading files. What a format has not, such as a separator in Parquet, is ignored there."""
 
     format: str | None = None  # one of FORMATS; None: by the suffix, before ".gz", or by the first line
     label: int | str | None = None  # column of the label, by name or by number from 0 (CSV, Parquet)

@@ -252,7 +252,7 @@ def _read_fields(block: LineBlock, layout: CsvLayout) -> _Columns:
 
 
 def _name(layout: CsvLayout, field: int) -> str:
-    """How messages call a field."""
+    """Name of a field in messages."""
     role = int(layout.roles[field])
     named = {LABEL: "the label", WEIGHT: "the weight", QUERY: "the query"}.get(role)
     return named or (f"column {layout.names[role]!r}" if layout.names else f"column {field}")

@@ -33,7 +33,7 @@ _FEATURE = re.compile(rb"(-?[0-9]+)(?:(:)(.*))?", re.DOTALL)
 
 @dataclass(frozen=True)
 class Numbering:
-    """How the features of a file are numbered."""
+    """Numbering of a file's features."""
 
     first: int = 0
     features: int = LARGEST + 1

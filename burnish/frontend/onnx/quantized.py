@@ -142,8 +142,8 @@ def saturated(c: OnnxContext, x: str, zero_point: str, to: str) -> str:
 
 
 def _dequantize_linear(c: OnnxContext, n: OnnxNode) -> str:
-    """``(x - zero point) * scale``, computed in float32. Of constant matrices and larger ones of bytes the nodes stay,
-    by which products of integers are found (:mod:`burnish.graph.integer_products`).
+    """``(x - zero point) * scale``, computed in float32. Of bytes the nodes stay, by which products and sums of
+    integers are found (:mod:`burnish.graph.integer_products`).
     """
     x, scale, zero = n.inputs[0], n.inputs[1], n.input(2)
     to = dtype_name(n.attrs["output_dtype"], str(n)) if n.attr("output_dtype", 0) else c.dtype(scale)
@@ -153,7 +153,7 @@ def _dequantize_linear(c: OnnxContext, n: OnnxNode) -> str:
     work = "float64" if "float64" in (to, c.dtype(scale)) else "float32"
     offset = as_number(c, _spread(c, n, zero, x), "int32") if zero and not real else ""
     factor = c.cast(_spread(c, n, scale, x), work)
-    if c.dtype(x) in ("int8", "uint8") and c.rank(x) > 1 and work == to:
+    if c.dtype(x) in ("int8", "uint8") and work == to:
         (value,) = c.emit("cast", x, to="int32")
         value = c.emit("sub", value, offset)[0] if offset else value
         return c.emit("mul", c.emit("cast", value, to=work)[0], factor)[0]
@@ -247,11 +247,11 @@ def _bitcast(c: OnnxContext, n: OnnxNode) -> str:
 
 
 def real(c: OnnxContext, x: str, scale: str, zero: str) -> str:
-    """``(x - zero) * scale`` in float32, of one scale."""
-    value = c.cast(x, "int32")
+    """``(x - zero) * scale`` in float32, of one scale; the nodes stay, of constants, too, as of DequantizeLinear."""
+    (value,) = c.emit("cast", x, to="int32")
     if not is_zero(c, zero):
-        value = c.add("sub", value, c.cast(c.reshape(zero, ()), "int32"))
-    return c.add("mul", c.cast(value, "float32"), c.reshape(scale, ()))
+        (value,) = c.emit("sub", value, c.cast(c.reshape(zero, ()), "int32"))
+    return c.emit("mul", c.emit("cast", value, to="float32")[0], c.reshape(scale, ()))[0]
 
 
 def narrowed(c: OnnxContext, x: str, scale: str, zero: str, like: str) -> str:

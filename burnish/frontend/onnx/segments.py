@@ -10,7 +10,7 @@ extent that the segment counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -390,12 +390,4 @@ def inputs_behind(program: SegmentedGraph, name: str) -> set[str] | None:
             return None
         elif makers[at].op_type not in ("Shape", "Size"):
             names += _reads(makers[at])
-    return found
-
-
-def wanted_nodes(program: SegmentedGraph) -> Sequence[str]:
-    """The operators that run between segments, also in subgraphs, for people."""
-    found = [program.nodes[at].op_type for at in program.eager]
-    for child in program.children.values():
-        found += wanted_nodes(child)
     return found

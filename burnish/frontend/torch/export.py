@@ -22,28 +22,12 @@ from burnish.frontend.torch.dtypes import dtype_name, require_device, to_numpy, 
 from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
 from burnish.frontend.torch.functions import own_backward
 from burnish.frontend.torch.program import TRANSLATORS, Translation, operator_name, refusal, translate
+from burnish.frontend.torch.signature import CallSignature, argument_names, changed_buffers, output_names
 from burnish.frontend.torch.symbols import Symbols
 from burnish.frontend.torch.training import check_hooks, is_training, kept_modes, training_modes, watched
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.rewrite import drop_dead
 from burnish.loops.sizes import MOST, dim
-
-
-@dataclass(frozen=True)
-class CallSignature:
-    """Call signature of a network: the structures of arguments and results, whose leaves are numbered.
-
-    ``inputs``: of every leaf of the arguments the number of the graph's input, or the value that it had as an example.
-    ``outputs``: of every leaf of the result the number of the graph's output, or its value. ``names``: of arguments, in
-    order, of which the first ``positional`` were given by position.
-    """
-
-    in_spec: Any
-    out_spec: Any
-    inputs: tuple[tuple[int, Any], ...]  # number or -1, value
-    outputs: tuple[tuple[int, Any], ...]
-    names: tuple[str, ...]
-    positional: int
 
 
 @dataclass(frozen=True)
@@ -335,7 +319,7 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     symbols = _symbols(program, holders, names, opened)
     work = Translation(TorchContext(GraphBuilder(), symbols, training=training))
     lifted: dict[tuple[Any, ...], Ref] = {}  # parameters by where they lie in memory
-    changed = _changed(signature)
+    changed = changed_buffers(signature)
     copies: dict[tuple[Any, ...], Any] = {}  # of tensors on a GPU, which stay as long as their places are compared
     trained: dict[tuple[Any, ...], str] = {}  # the first name of those that require a gradient
     for spec, node in zip(signature.input_specs, holders, strict=True):
@@ -366,7 +350,7 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     if work.refused:
         raise refusal(work.refused)
     graph, outputs = _finished(work, program, states)
-    positional, own = _order(program, names)
+    positional, own = argument_names(program, names)
     specs = program.call_spec
     called = CallSignature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, own, positional)
     named = [*zip(signature.input_specs, holders, strict=True)]
@@ -383,19 +367,6 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
 def _place_of(tensor: Any) -> tuple[Any, ...]:
     """Memory location of a tensor: parameters that are one tensor have one location."""
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
-
-
-def _changed(signature: Any) -> frozenset[str]:
-    """The buffers that the program changes. Raises UnsupportedOperator for inputs that it does."""
-    found = set()
-    for spec in signature.output_specs:
-        kind = spec.kind.name
-        if kind == "BUFFER_MUTATION":
-            found.add(spec.target)
-        elif kind != "USER_OUTPUT":
-            allowed = "a network that changes its buffers at most"
-            raise UnsupportedOperator(f"model: '{spec.target}': found {kind.lower()}; allowed: {allowed}")
-    return frozenset(found)
 
 
 def _given(program: Any, spec: Any, node: Any, copies: dict[tuple[Any, ...], Any]) -> Any:
@@ -457,7 +428,7 @@ def _limits(found: Any) -> tuple[int, int]:
 def _finished(work: Translation, program: Any, states: Mapping[str, Ref]) -> tuple[Graph, tuple[tuple[int, Any], ...]]:
     """The graph with an output for each tensor of the result, and the result's leaves."""
     (end,) = (node for node in program.graph.nodes if node.op == "output")
-    names = _output_names(program.call_spec.out_spec)
+    names = output_names(program.call_spec.out_spec)
     results: list[str] = []
     leaves: list[tuple[int, Any]] = []
     for spec, node in zip(program.graph_signature.output_specs, end.args[0], strict=True):
@@ -476,31 +447,3 @@ def _finished(work: Translation, program: Any, states: Mapping[str, Ref]) -> tup
     if not results:
         raise UnsupportedOperator("model outputs: found no tensor; allowed: one at least")
     return drop_dead(work.builder.build(*results)), tuple(leaves)
-
-
-def _output_names(spec: Any) -> list[str]:
-    """Names for the leaves of a result: its keys where it has some, else "output"."""
-    from torch.utils import _pytree
-
-    try:
-        tree = _pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-        paths = [path for path, _ in _pytree.tree_flatten_with_path(tree)[0]]
-    except Exception:  # a class of the user's own may not take numbers in place of tensors
-        return ["output"] * spec.num_leaves
-    keys = [[str(getattr(step, "key", getattr(step, "name", getattr(step, "idx", "")))) for step in p] for p in paths]
-    return [".".join(k) if k and not k[0].isdigit() else ".".join(["output", *k]) for k in keys]
-
-
-def children_of(spec: Any) -> list[Any]:
-    """The children of a structure of arguments (TreeSpec), whose name differs with PyTorch's version."""
-    return list(spec.children() if hasattr(spec, "children") else spec.children_specs)
-
-
-def _order(program: Any, names: Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """Number of arguments that the example gave by position, and the names of all arguments."""
-    positional, named = children_of(program.call_spec.in_spec)
-    own = list(named.context or [])
-    if not names:
-        lead = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
-        names = [*lead[: positional.num_children], *own]
-    return positional.num_children, tuple(names)

@@ -169,8 +169,8 @@ def sample_pairs(source, target, share, out):  # type: ignore[no-untyped-def]
 def draw_distinct(draw: Draw, pairs: int, workers: Workers) -> Iterator[tuple[Ends, Ends]]:
     """Draws until there are some ``pairs`` distinct undirected ones; yields their ends by chunk, with the duplicates.
 
-    How many are distinct is told by one in 64 of them, chosen by their hash: within 0.5 % for a million and more. Ends
-    at 8 draws a pair, where a graph is too small or its classes are too dense.
+    The number of distinct ones is estimated from one in 64 of them, chosen by their hash: within 0.5 %
+    for a million and more. Ends at 8 draws a pair, where a graph is too small or its classes are too dense.
     """
     chunk = int(np.clip(pairs // 32, SMALLEST_CHUNK, LARGEST_CHUNK))
     share = _SAMPLED if pairs > 1 << 20 else 1

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.arguments import typed
+from burnish.base.files import write_atomic
 from burnish.errors import DataError, ParameterError
 from burnish.gnn.data.cost import FEATURES, SUMMED, FeatureSums, Floats, LayerCostModel
 from burnish.gnn.data.csr import CSR, integers
@@ -87,6 +90,18 @@ class Partitioner:
         """The feature sums of a graph, O(E) for each width, once."""
         made = {width: FeatureSums.of(csr, width) for width in dict.fromkeys(self.widths)}
         return Graphs(tuple(made[width] for width in self.widths))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the partitioner to a file, JSON. Raises OSError."""
+        write_atomic(Path(path), [json.dumps(self.to_json()).encode() + b"\n"])
+
+    @classmethod
+    def load(cls, path: str | Path) -> Partitioner:
+        """The partitioner of a file. Raises DataError, which names the file; OSError."""
+        try:
+            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (ValueError, DataError) as error:
+            raise DataError(f"'{path}': {error}") from None
 
     @property
     def ready(self) -> bool:

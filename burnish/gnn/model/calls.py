@@ -19,7 +19,7 @@ EXTRA = "pyg"
 
 @dataclass(frozen=True)
 class ForwardSignature:
-    """How a model's forward is called: with one ``Data`` if ``whole``, else with x, edges and perhaps weights.
+    """Signature of a model's forward: called with one ``Data`` if ``whole``, else with x, edges and perhaps weights.
 
     ``reads``: whether weights are given where edges may have none; ``third``: whether they must be; ``key``: their name
     where no place is theirs.
@@ -49,7 +49,7 @@ class ForwardSignature:
 
 
 def arguments_of(model: Any, weighted: bool) -> ForwardSignature:
-    """How a model is called; ``weighted``: with weights of edges also where they are optional.
+    """Arguments of a model's call; ``weighted``: with weights of edges also where they are optional.
 
     Raises ModelError for a forward of other arguments.
     """

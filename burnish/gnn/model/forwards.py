@@ -262,5 +262,5 @@ def _is_tensor(found: Any) -> bool:
 
 
 def _version(tensor: Any) -> int:
-    """How often a tensor was changed in place, also through views of it."""
+    """Number of times a tensor was changed in place, also through views of it."""
     return int(getattr(tensor, "_version", 0))

@@ -208,9 +208,9 @@ class CommNet(PlainLayer):
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
         """Random weights, [features, the layer's features] each: ``own``, H, of the vertex.
 
-        ``told``: C, of its neighbours. ``skip``: of a residual connection of another width.
+        ``neighbours``: C, of its neighbours. ``skip``: of a residual connection of another width.
         """
-        made = {"own": glorot(rng, features, self.features), "told": glorot(rng, features, self.features)}
+        made = {"own": glorot(rng, features, self.features), "neighbours": glorot(rng, features, self.features)}
         return made | _skip(self, rng, features)
 
     def build(self, b: GraphBuilder, x: str, weights: Weights, near: Adjacency, cost: Cost, trained: bool) -> str:
@@ -219,7 +219,7 @@ class CommNet(PlainLayer):
         def spread(z: str) -> str:
             return near.aggregate(b, z, self.structure, "mean")
 
-        aggregated = _linear(b, x, weights["told"], spread, cost, trained)
+        aggregated = _linear(b, x, weights["neighbours"], spread, cost, trained)
         return _finished(b, self, b.add("add", aggregated, b.add("matmul", x, weights["own"])), x, weights)
 
 

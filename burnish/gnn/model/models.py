@@ -34,7 +34,7 @@ VERTICES = dim("vertices", LEAST_ROWS, 1 << 31)  # open, of a graph that blocks 
 
 @dataclass(frozen=True)
 class Extents:
-    """How large a graph is: ``vertices``, ``edges`` by structure, whether every edge goes in both directions, and
+    """Extents of a graph: ``vertices``, ``edges`` by structure, whether every edge goes in both directions, and
     whether edges have weights.
     """
 

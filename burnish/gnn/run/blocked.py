@@ -208,7 +208,7 @@ class BlockedStep(CompiledBase):
         return found
 
     def _elsewhere(self) -> dict[str, Callable[[np.ndarray], object]]:
-        """How tensors are read that the graph's own file has."""
+        """Readers of tensors that the graph's own file has."""
         found: dict[str, Callable[[np.ndarray], object]] = {}
         for name in self._types:
             tensor, _, place = name.partition(":")

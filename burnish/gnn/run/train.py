@@ -67,7 +67,7 @@ def score(network: Network, graph: Graph, mask: str = "test") -> float:
 
 
 def recipe_of(train: Train | None, network: Network, multilabel: bool) -> Train:
-    """How a network is trained: Adam at 0.01 unless it is said, cross-entropy of its labels, all of its weights."""
+    """Training recipe of a network: Adam at 0.01 unless it is said, cross-entropy of its labels, all of its weights."""
     made = Train(optimizer=Adam(0.01)) if train is None else train
     loss = (KnownLogistic() if multilabel else CrossEntropy(wide=True)) if made.loss == Train().loss else made.loss
     own = tuple(network.weights)

@@ -61,9 +61,11 @@ class WorkerJob:
 def job_of(
     network: Network, graph: Graph | str | Path, train: Train | None, options: GraphOptions, workers: int, *,
     folder: Path, threads: int | None = None, cache_dir: str | Path | None = None, together: bool = False,
+    partitioner: Partitioner | None = None, labelled: bool = True,
 ) -> WorkerJob:  # fmt: skip
     """Job of ``workers`` workers, with a file of the graph written to ``folder`` if it is in none that they can read.
 
+    ``partitioner``: cuts the graph in place of ``options``. ``labelled``: the graph must have labels to train with.
     Raises ParameterError for more workers than the graph has ranges of vertices for, DataError and OSError.
     """
     if options.sampling is not None:
@@ -71,11 +73,14 @@ def job_of(
     if options.planner != PLANNER:
         raise refusal("planner", options.planner, f"{PLANNER} with several workers")
     budget = None if train is None or train.memory_budget is None else budget_of(train)
-    path, csr = _file(graph, folder)
+    path, csr = _file(graph, folder, labelled)
     most = max(csr.rows // LEAST_ROWS, 1)
     if workers > most:
         raise refusal("workers", workers, f"1 to {most}, with {LEAST_ROWS} vertices each")
-    cuts = equal_vertices(csr.rows, workers) if options.partition == "vertices" else equal_edges(csr, workers)
+    if partitioner is not None:
+        cuts = partitioner.cuts(partitioner.features(csr), workers)
+    else:
+        cuts = equal_vertices(csr.rows, workers) if options.partition == "vertices" else equal_edges(csr, workers)
     cuts = occupied(cuts, LEAST_ROWS) if workers > 1 else cuts
     own = max(available_cores() // workers, 1) if threads is None else threads
     return WorkerJob(
@@ -100,7 +105,8 @@ def _made(comm: Comm, job: WorkerJob, cuts: np.ndarray, stack: ExitStack) -> Mad
     """Step and evaluation of a share: in memory at once where the budget holds that, else over blocks of vertices."""
 
     def made_by(own: WorkerJob, stack: ExitStack) -> Made:
-        return blocked(own.network, _shared(comm, own, cuts), own.train, stack, budget=own.budget, threads=own.threads,
+        share = shared_by(comm, own, cuts)
+        return blocked(own.network, share, own.train, stack, budget=own.budget, threads=own.threads,
                        cache_dir=own.cache_dir, comm=comm)  # fmt: skip
 
     if job.budget is None or job.block is not None or _least(comm, job, cuts) > job.budget:
@@ -145,8 +151,11 @@ def _working(comm: Comm, job: WorkerJob, made: Made) -> int:
     return _over_workers(comm, resident_bytes() + own, "max")
 
 
-def _shared(comm: Comm, job: WorkerJob, cuts: np.ndarray) -> Shared:
-    """This worker's share: its vertices' rows and in-edges, read from the file, and with whom it exchanges what."""
+def shared_by(comm: Comm, job: WorkerJob, cuts: np.ndarray, labelled: bool = True) -> Shared:
+    """This worker's share: its vertices' rows and in-edges, read from the file, and with whom it exchanges what.
+
+    ``labelled``: with labels by mask. Raises DataError.
+    """
     file = GraphFile.open(job.graph)
     begin, end = int(cuts[comm.rank]), int(cuts[comm.rank + 1])
     rows = file.rows(cached=job.budget is None)
@@ -176,10 +185,11 @@ def _shared(comm: Comm, job: WorkerJob, cuts: np.ndarray) -> Shared:
         check_finite(tensors[FEATURES], begin)
     else:
         features = SomeRows(rows, begin, end)
-    masks, multilabel = file_labels(job.network, file, begin, end)
-    known = np.array([float((found >= 0).any()) for found in masks.values()])
-    known = comm.all_reduce(known, "max")
-    masks = {name: found for (name, found), some in zip(masks.items(), known, strict=True) if some or name == "train"}
+    masks, multilabel = file_labels(job.network, file, begin, end) if labelled else ({}, False)
+    if masks:
+        known = comm.all_reduce(np.array([float((found >= 0).any()) for found in masks.values()]), "max")
+        pairs = zip(masks.items(), known, strict=True)
+        masks = {name: found for (name, found), some in pairs if some or name == "train"}
     share = Share(begin, end, file.vertices, blocks, features, tensors, edges)
     return Shared(share, file.edges, file.symmetric, masks, multilabel, job.network)
 
@@ -220,16 +230,18 @@ def _learner(comm: Comm, job: WorkerJob, file: GraphFile) -> Learner:
     return Learner(Partitioner((width,)), Graphs((FeatureSums(sums, table, block_size(file.vertices), width),)))
 
 
-def _file(graph: Graph | str | Path, folder: Path) -> tuple[Path, CSR]:
-    """The graph as a file that all workers can read, and its edges."""
+def _file(graph: Graph | str | Path, folder: Path, labelled: bool) -> tuple[Path, CSR]:
+    """The graph as a file that all workers can read, and its edges; ``labelled``: with a mask to train."""
     if not isinstance(graph, Graph) and Path(graph).suffix == SUFFIX:
         file = GraphFile.open(graph)
-        if "train" not in file.sections:
+        if labelled and "train" not in file.sections:
             raise DataError(f"'{graph}': found no mask to train; allowed: a graph with one")
-        some_of("train", file.read("train"))
+        if labelled:
+            some_of("train", file.read("train"))
         return Path(graph).absolute(), CSR(file.read("offsets"), file.read("sources"), file.vertices)
     whole = graph if isinstance(graph, Graph) else read(graph)
-    mask_of(whole, "train")
+    if labelled:
+        mask_of(whole, "train")
     path = folder / f"graph{SUFFIX}"
     save(path, whole)
     return path, whole.csr

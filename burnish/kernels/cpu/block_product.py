@@ -44,7 +44,7 @@ class BlockProduct(NamedTuple):
 
     @property
     def digits(self) -> int:
-        """How many bytes a number of the other factor is rounded to."""
+        """Number of bytes that a number of the other factor is rounded to."""
         return self.dots.shape[-3]
 
     @property

@@ -138,7 +138,7 @@ def narrowed(task: KernelTask, target: Target, channels: int) -> Target:
 
 
 def whole_groups(blocks: int) -> tuple[int, ...]:
-    """How many channel blocks a register tile may take: numbers that divide those there are."""
+    """Numbers of channel blocks that a register tile may take: those that divide those there are."""
     return tuple(vectors for vectors in (1, 2, 3, 4) if blocks % vectors == 0)
 
 

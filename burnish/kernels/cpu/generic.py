@@ -150,7 +150,7 @@ def _is_row_value(t: Tensor) -> bool:
 
 
 def _points(t: Tensor) -> int:
-    """How often the body of a stage is evaluated."""
+    """Number of evaluations of a stage's body."""
     axes = t.body.axes if isinstance(t.body, Reduce) else ()
     return t.buffer.size * prod(hinted(a.extent) for a in axes)
 

@@ -59,7 +59,7 @@ def _form(task: KernelTask, target: Target) -> Inner | None:
 
 
 def _columns(count: int) -> tuple[int, ...]:
-    """How many columns a register tile may take: numbers that divide those there are."""
+    """Numbers of columns that a register tile may take: those that divide those there are."""
     return tuple(n for n in range(1, MOST_COLUMNS + 1) if count % n == 0)
 
 

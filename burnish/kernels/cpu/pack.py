@@ -1,4 +1,4 @@
-"""Packing of weights at a call: a weight, or what an algorithm makes of it, written in the layout its kernel reads.
+"""Packing of weights at a call: a weight, perhaps transformed for an algorithm, written in the layout its kernel reads.
 
 The loops run in the physical order of the output, whose innermost block is a vector. Weights of Winograd and polyphase
 algorithms are transformed on the way, all points of a window at once in registers.

@@ -58,7 +58,7 @@ class ReductionTask:
 
     @property
     def work(self) -> int:
-        """How often the body of the nest is evaluated."""
+        """Number of evaluations of the nest's body."""
         return self.out.buffer.size * prod(axis.extent for axis in self.reduced)
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from burnish.kernels.gpu.attention import ATTENTION
+from burnish.kernels.gpu.attention_gradient import TENSOR_ATTENTION_GRADIENT
 from burnish.kernels.gpu.bundle import BUNDLE
 from burnish.kernels.gpu.columns import COLUMNS
 from burnish.kernels.gpu.elements import ELEMENTS
@@ -20,6 +21,7 @@ from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT
 from burnish.kernels.template import Template
 
 TEMPLATES: tuple[Template[Any], ...] = (
+    TENSOR_ATTENTION_GRADIENT,
     WARPGROUP_ATTENTION,
     TENSOR_ATTENTION,
     ATTENTION,

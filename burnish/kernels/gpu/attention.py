@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from math import prod
 
-from burnish.kernels.gpu.attention_blocks import LOWEST, padded_with, single
+from burnish.kernels.gpu.attention_blocks import LOWEST, padded_with, single, stored
 from burnish.kernels.gpu.attention_form import Attention, attention
 from burnish.kernels.gpu.attention_split import OwnBuffers, SplitAttention
 from burnish.kernels.gpu.forms import padded
@@ -263,16 +263,14 @@ class _Kernel(SplitAttention):
 
     def output(self, own: OwnBuffers, whole: Buffer) -> Stmt:
         """The output's elements, of rows and columns that there are."""
-        column = self.d * self.size + self.x
-        s = self.stored(
-            self.whole_row, column, Load(own.sums, (self.w, self.i, self.x, self.d)), Load(whole, (self.w, self.i))
-        )
-        there = [
-            *self.inside(self.whole_row, self.count, self.block_rows),
-            *self.inside(column, self.form.columns.extent, self.size),
-        ]
-        s = If(all_of(*there), s) if there else s
-        return self.of_threads(self.each("i", self.own_rows, self.each("d", self.wide, s)))
+        column, place = self.d * self.size + self.x, (self.w, self.i)
+        sums, total = Load(own.sums, (*place, self.x, self.d)), Load(whole, place)
+        there = self.inside(self.whole_row, self.count, self.block_rows)
+        exists = self.inside(column, self.form.columns.extent, self.size)
+        s = stored(self, self.form, self.whole_row, column, sums, total)
+        row = seq(self.each("d", self.wide, If(all_of(*exists), s) if exists else s),
+                  *self.number(self.whole_row, Load(own.top, place), total))  # fmt: skip
+        return self.of_threads(self.each("i", self.own_rows, If(all_of(*there), row) if there else row))
 
 
 ATTENTION = Template("attention", _form, _space, _schedule, joins=True)

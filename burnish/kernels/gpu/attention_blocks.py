@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from burnish.kernels.gpu.attention_form import Attention, hides
+from burnish.kernels.gpu.attention_form import Attention, AttentionAxes, RowResult, hides
 from burnish.kernels.gpu.forms import FusedAxes
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Var, all_of, cast, select
@@ -19,8 +19,10 @@ LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two m
 class AttentionBlocks:
     """The program of one attention, in blocks of rows and of keys; subclasses say how a block is computed."""
 
-    def __init__(self, task: KernelTask, form: Attention, block_rows: int, block_keys: int, splits: int = 1) -> None:
-        self.task, self.form = task, form
+    def __init__(
+        self, task: KernelTask, form: AttentionAxes, block_rows: int, block_keys: int, splits: int = 1
+    ) -> None:
+        self.task, self.axes = task, form
         self.name = form.output.name
         self.block_rows, self.block_keys = block_rows, block_keys
         self.batch, self.count, self.keys = form.sizes[:3]
@@ -60,7 +62,7 @@ class AttentionBlocks:
 
     def values_at(self, row: Expr | None = None, key: Expr | None = None, **others: Expr) -> dict[str, Expr]:
         """The values of axes."""
-        form, found = self.form, dict(self.form.batch.at(self.b))
+        form, found = self.axes, dict(self.axes.batch.at(self.b))
         groups: list[tuple[FusedAxes, Expr | None]] = [(form.rows, row), (form.keys, key)]
         groups += [(form.depth, others.get("depth")), (form.columns, others.get("column"))]
         for group, at in groups:
@@ -89,21 +91,28 @@ class AttentionBlocks:
     def seen(self) -> Expr | None:
         """Condition that a block of keys has a score that counts for one of the rows; None: always."""
         row, key = self.var("any.row"), self.var("any.key")
-        values = self.values_at(
-            row=self.first_row + row, key=(self.split * self.steps + self.step) * self.block_keys + key
-        )
+        values = self.values_at(row=self.first_row + row, key=self.key_at(key)[0])
         ranges = {row.name: self.block_rows, key.name: self.block_keys}
-        return hides(substitute(self.form.score, values), ranges)
+        return hides(substitute(self.axes.score, values), ranges)
 
-    def stored(self, row: Expr, column: Expr, sum_: Expr, total: Expr) -> Stmt:
-        """One element of the output from a sum of values and one of exponentials."""
-        form = self.form
-        known = {form.weighted: sum_, form.total: total}
-        e = transform(form.result, lambda e: cast(e.dtype, known[e]) if e in known else e)
-        values = self.values_at(row=row, column=column)
-        index = [values.get(axis.name, Const(0)) for axis in form.output.axes]
-        ranges = {v.name: n for v, n in zip(form.output.axes, form.output.shape, strict=True) if n == 1}
-        return Store(form.output.buffer, tuple(index), simplify(substitute(e, values), ranges))
+
+def stored(blocks: AttentionBlocks, form: Attention, row: Expr, column: Expr, sum_: Expr, total: Expr) -> Stmt:
+    """One element of the output from a sum of values and one of exponentials."""
+    known = {form.weighted: sum_, form.total: total}
+    e = transform(form.result, lambda e: cast(e.dtype, known[e]) if e in known else e)
+    values = blocks.values_at(row=row, column=column)
+    index = [values.get(axis.name, Const(0)) for axis in form.output.axes]
+    ranges = {v.name: n for v, n in zip(form.output.axes, form.output.shape, strict=True) if n == 1}
+    return Store(form.output.buffer, tuple(index), simplify(substitute(e, values), ranges))
+
+
+def stored_number(blocks: AttentionBlocks, found: RowResult, row: Expr, top: Expr, total: Expr) -> Stmt:
+    """Row result next to the output, from a row's greatest score and its sum of exponentials."""
+    known = {found.top: top, found.total: total}
+    e = transform(found.value, lambda e: cast(e.dtype, known[e]) if e in known else e)
+    values = blocks.values_at(row=row)
+    index = tuple(substitute(i, values) for i in found.index)
+    return Store(found.output.buffer, index, substitute(e, values))
 
 
 def single(e: Expr) -> Expr:

@@ -9,7 +9,7 @@ Source: Vaswani et al. 2017, section 3.2.1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from burnish.kernels.gpu.forms import FusedAxes, Values
@@ -68,13 +68,10 @@ class DividedAxis:
 
 
 @dataclass(frozen=True)
-class Attention:
-    """Axes: ``batch`` of queries, keys and values; ``rows`` of queries; ``columns`` of values; ``keys``; ``depth`` of
-    queries and keys. ``query``, ``key`` and ``value`` are over these.
-
-    ``score`` is what softmax is taken of, in which ``product`` stands for the sum over the depth. ``result`` is the
-    output's element, in which ``weighted`` stands for the sum of values by the exponentials, and ``total`` for the sum
-    of these. ``divided``: axes of the output whose parts are in ``batch`` and in ``rows``.
+class AttentionAxes:
+    """Axes of scores: ``batch`` of queries, keys and values; ``rows`` of what a block has, and ``keys`` of what it goes
+    through; ``depth`` of both; ``columns`` of the output. ``score`` is over these. ``divided``: axes of the output
+    whose parts are in ``batch`` and in ``rows``.
     """
 
     output: Tensor
@@ -83,15 +80,8 @@ class Attention:
     columns: FusedAxes
     keys: FusedAxes
     depth: FusedAxes
-    query: Expr
-    key: Expr
-    value: Expr
     score: Expr
-    product: Load
-    result: Expr
-    weighted: Load
-    total: Load
-    divided: tuple[DividedAxis, ...] = ()
+    divided: tuple[DividedAxis, ...]
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:
@@ -100,11 +90,43 @@ class Attention:
         return groups[0].extent, groups[1].extent, groups[2].extent, groups[3].extent, groups[4].extent
 
 
+@dataclass(frozen=True)
+class RowResult:
+    """A number of each row that is computed of its greatest score, ``top``, and its sum of exponentials: ``value`` at
+    ``index`` of ``output``, over the axes of attention's own output.
+    """
+
+    output: Tensor
+    index: tuple[Expr, ...]
+    value: Expr
+    top: Load
+    total: Load
+
+
+@dataclass(frozen=True)
+class Attention(AttentionAxes):
+    """``query``, ``key`` and ``value`` are over the axes.
+
+    ``score`` is what softmax is taken of, in which ``product`` stands for the sum over the depth. ``result`` is the
+    output's element, in which ``weighted`` stands for the sum of values by the exponentials, and ``total`` for the sum
+    of these. ``numbers``: what else is stored of each row.
+    """
+
+    query: Expr
+    key: Expr
+    value: Expr
+    product: Load
+    result: Expr
+    weighted: Load
+    total: Load
+    numbers: RowResult | None
+
+
 def attention(task: KernelTask) -> Attention | None:
-    """The attention that a task of one output is; None of others."""
+    """Attention that a task is, of one output or with a number of each row as a second one; None of others."""
     stages = task.stages()
     reducing = [t for t in stages if isinstance(t.body, Reduce)]
-    if len(task.outputs) != 1 or len(reducing) != 4 or task.dims or 0 in task.outputs[0].shape:
+    if len(task.outputs) > 2 or len(reducing) != 4 or task.dims or 0 in task.outputs[0].shape:
         return None
     if any(layout != row_major(len(layout.parts)) for layout in task.layouts.values()):
         return None
@@ -114,7 +136,12 @@ def attention(task: KernelTask) -> Attention | None:
     if len(products) != 2 or kinds.keys() != {"max", "sum"}:
         return None
     inlined = {t.name: t for t in stages if not isinstance(t.body, Reduce)}
-    return _Finder(task.outputs[0], products[0], products[1], kinds["max"], kinds["sum"], inlined).found()
+    found = _Finder(task.outputs[0], products[0], products[1], kinds["max"], kinds["sum"], inlined)
+    form = found.found()
+    if form is None or len(task.outputs) == 1:
+        return form
+    numbers = found.numbers(form, task.outputs[1])
+    return None if numbers is None else replace(form, numbers=numbers)
 
 
 class _Finder:
@@ -261,9 +288,32 @@ class _Finder:
         if result is None or not columns:
             return None
         return Attention(
-            self.output, FusedAxes(batch), FusedAxes(rows), FusedAxes(columns), keys, depth, left[0], right[0], values,
-            score, product, result, weighted, total, divided,
+            self.output, FusedAxes(batch), FusedAxes(rows), FusedAxes(columns), keys, depth, score, divided, left[0],
+            right[0], values, product, result, weighted, total, None,
         )  # fmt: skip
+
+    def numbers(self, form: Attention, output: Tensor) -> RowResult | None:
+        """A second output of attention, if it is of rows."""
+        assert output.body is not None
+        ranges = {v.name: n for v, n in zip(output.axes, output.shape, strict=True)}
+        value = simplify(expanded(output.body, self.inlined), ranges)
+        found = {x.buffer.name: x for x in loads(value)}
+        if len(set(loads(value))) != 2 or found.keys() != {self.top.name, self.total.name}:
+            return None
+        top, total = found[self.top.name], found[self.total.name]
+        known: Values = {}
+        for own, other in zip(total.indices, form.total.indices, strict=True):
+            if isinstance(own, Var):
+                known[own.name] = other
+            elif own != other and not isinstance(own, Const):
+                return None
+        if top.indices != total.indices or {v.name for v, n in zip(output.axes, output.shape, strict=True) if n > 1} - {
+            *known
+        }:
+            return None
+        index = tuple(known.get(v.name, Const(0)) for v in output.axes)
+        moved = {x: Load(x.buffer, form.total.indices) for x in (top, total)}
+        return RowResult(output, index, transform(value, lambda e: moved.get(e, e)), *moved.values())  # type: ignore[call-overload]
 
 
 def _quotient(e: Expr, axis: Axis) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from burnish.kernels.gpu.attention_blocks import LOWEST, AttentionBlocks
+from burnish.kernels.gpu.attention_blocks import LOWEST, AttentionBlocks, stored, stored_number
 from burnish.kernels.gpu.attention_form import Attention
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, math, maximum
@@ -36,7 +36,7 @@ class SplitAttention(AttentionBlocks):
 
     def __init__(self, task: KernelTask, form: Attention, own: Warps, warps: int, rows: int, splits: int) -> None:
         super().__init__(task, form, warps * rows, own.size, splits)
-        self.own, self.size = own, own.size
+        self.form, self.own, self.size = form, own, own.size
         self.warps, self.own_rows, self.wide = warps, rows, -(-form.columns.extent // own.size)
         self.w, self.x, self.i, self.d = (self.var(n) for n in ("warp", "thread", "i", "d"))
 
@@ -84,7 +84,8 @@ class SplitAttention(AttentionBlocks):
         zero = Const(0.0, "float32")
         column = self.d * self.size + self.x
         there = self.inside(column, self.form.columns.extent, self.size)
-        last = self.stored(row, column, Load(own, (self.x, self.d)), Load(whole, at))
+        last = stored(self, self.form, row, column, Load(own, (self.x, self.d)), Load(whole, at))
+        number = self.number(row, Load(most, at), Load(whole, at))
         body = seq(
             Store(most, at, Const(LOWEST, "float32")),
             For(other.name, self.splits, "unroll", Store(most, at, maximum(Load(most, at), Load(top, place)))),
@@ -94,7 +95,13 @@ class SplitAttention(AttentionBlocks):
                 self.each("d", self.wide, Store(own, (self.x, self.d), zero)),
                 For(other.name, self.splits, "unroll", self.each("d", self.wide, each)),
                 self.each("d", self.wide, If(all_of(*there), last) if there else last),
+                *number,
             )),
         )  # fmt: skip
         body = self.allocated(body)
         return For(self.b.name, self.batch, "blockIdx.y", For(row.name, self.count, "blockIdx.x", body))
+
+    def number(self, row: Expr, top: Expr, total: Expr) -> list[Stmt]:
+        """Stores the second result of a row, by the first thread of a warp."""
+        found = self.form.numbers
+        return [] if found is None else [If(self.x < 1, stored_number(self, found, row, top, total))]

@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 
-from burnish.kernels.gpu.attention_blocks import LOWEST, AttentionBlocks, padded_with
+from burnish.kernels.gpu.attention_blocks import LOWEST, padded_with, stored, stored_number
 from burnish.kernels.gpu.attention_form import Attention, widened
 from burnish.kernels.gpu.fetching import vector_of
-from burnish.kernels.gpu.forms import FusedAxes, moves_fastest, narrow, padded
+from burnish.kernels.gpu.forms import moves_fastest, narrow
+from burnish.kernels.gpu.warp_tiles import PART, ROWS_OF_QUADS, WarpTiles
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import SWIZZLED, Binary, Buffer, Const, Expr, Load, Select, all_of, cast, maximum, select
 from burnish.loops.program import Alloc, For, If, Intrinsic, Stmt, Store, seq
 from burnish.loops.traverse import substitute, transform
 from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, LN2
-from burnish.machines.nvptx.mma import FRAGMENT, SIDE, row_elements
+from burnish.machines.nvptx.mma import FRAGMENT, SIDE
 from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
 
-ROWS_OF_QUADS = 8  # of a warp: groups of four threads
-PART = 8  # columns of which four threads hold two each
-Rows = Callable[[Expr], tuple[dict[str, Expr], list[Expr]]]
-Places = Callable[[Expr], tuple[Expr, list[Expr]]]
 
+class AttentionTiles(WarpTiles):
+    """The program of one attention; see its base for what a thread holds.
 
-class AttentionTiles(AttentionBlocks):
-    """The program of one attention. Thread 4 g + t of warp w holds of tiles of 16 rows, of scores or of sums, the
-    elements [j, h, e] of row g + 8 h and column 8 j + 2 t + e.
-
-    Buffers of threads: ``scores`` and ``sums`` [w, g, t, tile, j, h, e], and the exponentials in halves, ``powers`` [w,
-    g, tile, n, t, j, h, e] of columns 16 n + 8 j + 2 t + e; numbers of a row [w, g, tile, h], and what the four threads
-    of a row have of it [w, g, tile, h, t].
+    Buffers of threads: ``scores``, ``sums``, and the exponentials in halves, ``powers``; numbers of a row, and what the
+    four threads of a row have of it [w, g, tile, h, t].
     """
 
     column_unit = SIDE  # of the output, that an instruction computes at least
 
     def __init__(self, task: KernelTask, form: Attention, warps: int, tiles: int, keys: int) -> None:
-        super().__init__(task, form, warps * tiles * SIDE, keys)
-        self.dtype = narrow(form.query).dtype
-        self.panel = row_elements(self.dtype)
-        self.warps, self.tiles, self.key_tiles = warps, tiles, keys // SIDE
+        super().__init__(task, form, warps, tiles, keys, narrow(form.query).dtype)
+        self.form = form
         depth, columns = form.sizes[3:]
         self.deep, self.wide = -(-depth // SIDE), -(-columns // self.column_unit) * self.column_unit // SIDE  # tiles
-        self.w, self.g, self.t = (self.var(n) for n in ("warp", "g", "t"))
-        self.tile, self.h = self.var("tile"), self.var("h")
         per_row = (self.warps, ROWS_OF_QUADS, self.tiles, 2)
         own = (*per_row[:2], QUAD, tiles)
         self.scores = self.buffer("scores", (*own, keys // PART, 2, 2), FRAGMENT.name)
@@ -64,55 +53,6 @@ class AttentionTiles(AttentionBlocks):
     def queries(self) -> Stmt:
         """Fills it."""
         return self.fetched("query", self.query, self.form.query, self.form.depth, self.rows_of_queries)
-
-    def tile_shape(self, tiles: int, count: int) -> tuple[int, int, int]:
-        """Shape of ``count`` rows in shared memory: (panels, rows, elements of a panel)."""
-        return -(-tiles * SIDE // self.panel), count, self.panel
-
-    # --- loops --------------------------------------------------------------------------------------------------------
-
-    def of_rows(self, *stmts: Stmt) -> Stmt:
-        """For each row of each warp; the four threads that hold it do the same."""
-        rows = self.each("tile", self.tiles, self.each("h", 2, *stmts))
-        return For(self.w.name, self.warps, "threadIdx.z", For(self.g.name, ROWS_OF_QUADS, "threadIdx.y", rows))
-
-    def of_threads(self, *stmts: Stmt) -> Stmt:
-        """For each thread."""
-        inner = For(self.t.name, QUAD, "threadIdx.x", seq(*stmts))
-        return For(self.w.name, self.warps, "threadIdx.z", For(self.g.name, ROWS_OF_QUADS, "threadIdx.y", inner))
-
-    def fragment(self, name: str, tiles: int, body: Stmt, last: str = "unroll") -> Stmt:
-        """For each of a thread's elements of tiles next to each other: variables ``name``.n, j, e, and ``h``."""
-        body = For(f"{self.name}.{name}.e", 2, last, body)
-        body = For(self.h.name, 2, "unroll", body)
-        for part, extent in (("j", 2), ("n", tiles)):
-            body = For(f"{self.name}.{name}.{part}", extent, "unroll", body)
-        return self.each("tile", self.tiles, body)
-
-    def at(self, name: str) -> tuple[Expr, ...]:
-        """The place of an element of :meth:`fragment` among those of its thread."""
-        n, j, e = (self.var(f"{name}.{part}") for part in "nje")
-        return (self.tile, n * (SIDE // PART) + j, self.h, e)
-
-    def column(self, name: str) -> Expr:
-        """The column of an element of :meth:`fragment`."""
-        n, j, e = (self.var(f"{name}.{part}") for part in "nje")
-        return n * SIDE + j * 8 + self.t * 2 + e
-
-    @property
-    def own(self) -> tuple[Expr, ...]:
-        """A thread."""
-        return self.w, self.g, self.t
-
-    @property
-    def row_index(self) -> tuple[Expr, ...]:
-        """A row of a warp."""
-        return self.w, self.g, self.tile, self.h
-
-    @property
-    def row(self) -> Expr:
-        """The number of a row in its block."""
-        return (self.w * self.tiles + self.tile) * SIDE + self.g + self.h * 8
 
     # --- the launch ---------------------------------------------------------------------------------------------------
 
@@ -143,17 +83,7 @@ class AttentionTiles(AttentionBlocks):
         step = seq(*(If(there, s) if there is not None else s for s in (*fetches, work)))
         steps = For(self.step.name, self.steps, "serial", Alloc(key, Alloc(value, step)))
         summed = self.of_rows(Store(self.whole, self.row_index, zero), self.together("sum", self.whole, self.total))
-        return self.launch(seq(begin, steps, summed, self.output()))
-
-    def rows_of_queries(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
-        """The axes of a row of queries of the block, and the condition that there is such."""
-        place = self.first_row + r
-        return self.values_at(row=place), self.inside(place, self.count, self.block_rows)
-
-    def rows_of_keys(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
-        """As :meth:`rows_of_queries`, of keys."""
-        place, there = self.key_at(r)
-        return self.values_at(key=place), there
+        return self.launch(seq(begin, steps, summed, self.output(), *self.number()))
 
     def fetched_by_keys(self, buffer: Buffer) -> Stmt:
         """Keys, of which those next to each other in memory go into a row."""
@@ -164,39 +94,10 @@ class AttentionTiles(AttentionBlocks):
 
         return self.fetched("key", buffer, self.form.key, self.form.keys, rows, self.key_at)
 
-    def fetched(
-        self, name: str, buffer: Buffer, factor: Expr, along: FusedAxes, rows: Rows, places: Places | None = None
-    ) -> Stmt:
-        """Rows of a factor into shared memory, by all threads of the block: neighbours neighbouring pieces of a row."""
-        panels, count, width = buffer.shape
-        vector = vector_of(narrow(factor), along)
-        threads, pieces = self.warps * ROWS_OF_QUADS * QUAD, panels * count * width // vector
-        turn, lane = self.var(f"{name}.turn"), self.var(f"{name}.lane")
-        piece = turn * threads + (self.w * ROWS_OF_QUADS + self.g) * QUAD + self.t
-        per_row = width // vector
-        panel, r = piece // (per_row * count), piece // per_row % count
-        inner = piece % per_row * vector + lane
-        at = panel * width + inner
-        values, there = rows(r)
-        place, exists = places(at) if places else (at, [at < along.extent] if panels * width != along.extent else [])
-        value = padded(substitute(narrow(factor), {**values, **along.at(place)}), *there, *exists)
-        s: Stmt = For(lane.name, vector, "serial", Store(buffer, (panel, r, inner), value))
-        turns = -(-pieces // threads)
-        if turns * threads != pieces:
-            s = If(piece < pieces, s)
-        return self.of_threads(For(turn.name, turns, "unroll" if turns <= 16 else "serial", s))
-
     def together(self, kind: str, number: Buffer, part: Buffer) -> Stmt:
         """A number of each row, combined with what its threads hold."""
         operands = (Load(number, self.row_index), Load(part, (*self.row_index, Const(0))))
         return Intrinsic(QUAD_REDUCE[kind, "float32"].name, operands)
-
-    def product(self, name: str, tiles: int, store: Stmt, reduced: list[tuple[str, int]]) -> Stmt:
-        """A nest that becomes an instruction for each tile of the warp; ``reduced``: its own loops of the depth."""
-        loops = [*((f"{name}.{part}", 2) for part in "j"), ("h", 2), (f"{name}.e", 2), *reduced]
-        for loop, extent in reversed(loops):
-            store = For(self.var(loop).name, extent, "serial", store)
-        return For(self.var(f"{name}.n").name, tiles, "unroll", store)
 
     def scored(self, key: Buffer) -> Stmt:
         """Products of queries and keys."""
@@ -272,7 +173,7 @@ class AttentionTiles(AttentionBlocks):
         """The output's elements, of rows and columns that there are."""
         row, column = self.first_row + self.row, self.column("out")
         sums, total = Load(self.sums, (*self.own, *self.at("out"))), Load(self.whole, self.row_index)
-        s: Stmt = self.stored(row, column, sums, total)
+        s: Stmt = stored(self, self.form, row, column, sums, total)
         there = [
             *self.inside(row, self.count, self.block_rows),
             *self.inside(column, self.form.columns.extent, self.column_unit),
@@ -282,6 +183,17 @@ class AttentionTiles(AttentionBlocks):
             return self.of_threads(self.fragment("out", self.wide, If(all_of(*there), s)))
         nest = self.fragment("out", self.wide, If(all_of(*there), s) if there else s, "vectorize")
         return self.of_threads(nest)
+
+    def number(self) -> list[Stmt]:
+        """Stores the second result of each row, by the first of its four threads."""
+        found = self.form.numbers
+        if found is None:
+            return []
+        row, top = self.first_row + self.row, Load(self.top, self.row_index)
+        whole = top * LN2 if self.power is EXP2_DIFFERENCE else top
+        there = [self.t < 1, *self.inside(row, self.count, self.block_rows)]
+        s: Stmt = If(all_of(*there), stored_number(self, found, row, whole, Load(self.whole, self.row_index)))
+        return [self.of_threads(self.each("tile", self.tiles, self.each("h", 2, s)))]
 
 
 def keys_across(form: Attention) -> bool:

@@ -18,7 +18,7 @@ EXCHANGED = 8  # lines of 128 bytes, after which their pieces are in the same pl
 
 
 def vector_of(factor: Expr, axes: Depth | FusedAxes) -> int:
-    """How many neighbours along the last of the axes one copy may take: their rows begin at multiples of its bytes."""
+    """Number of neighbours along the last axis that one copy may take: their rows begin at multiples of its bytes."""
     inner = (axes.inner if isinstance(axes, Depth) else axes).axes
     found = list(loads(factor))
     if not inner or len(found) != 1 or found[0].indices[-1] != inner[-1].var:

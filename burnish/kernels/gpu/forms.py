@@ -53,7 +53,7 @@ class Depth:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return self.outer.extent * self._parts
 
     @property

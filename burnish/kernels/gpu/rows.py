@@ -43,7 +43,7 @@ def _form(task: KernelTask, target: Target) -> RowForm | None:
 
 
 def vector_of(form: RowForm, extent: int) -> int:
-    """How many elements of a row are moved at once."""
+    """Number of elements of a row that are moved at once."""
     accesses = form.accesses(extent)
     widest = max((ITEM_BYTES[x.dtype] for x in accesses), default=VECTOR_BYTES)
     vector = max(VECTOR_BYTES // widest, 1)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from burnish.kernels.gpu.attention_form import Attention
-from burnish.kernels.gpu.attention_tiles import PART, ROWS_OF_QUADS, AttentionTiles, keys_across
+from burnish.kernels.gpu.attention_tiles import AttentionTiles, keys_across
 from burnish.kernels.gpu.forms import narrow, padded
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.gpu.tensor_attention import halves_form, registers, shared_bytes
+from burnish.kernels.gpu.warp_tiles import PART, ROWS_OF_QUADS
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Const, Expr, Load, cast

@@ -70,7 +70,7 @@ def _computes(e: Expr, known: set[str]) -> bool:
 
 
 def operations(task: KernelTask, config: Config) -> int:
-    """How many operations of the ALU the element-wise stages behind the sum are, about."""
+    """Number of ALU operations that the element-wise stages behind the sum are, about."""
     known = {op.op for op in config.alu} | {"-"}
     count = 0
     for stage in task.stages():

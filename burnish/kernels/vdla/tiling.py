@@ -83,7 +83,7 @@ def tiles_along(work: BlockedConv, tile: VdlaTile) -> dict[str, int]:
 
 
 def reason_against(work: BlockedConv, tile: VdlaTile, config: Config) -> str | None:
-    """Why a tile cannot be: its parts do not divide the whole, or do not fit the memories; None if it can."""
+    """Reason against a tile: its parts do not divide the whole, or do not fit the memories; None if it can."""
     extents = {"channels": work.outputs, "rows": work.rows, "columns": work.columns, "depth": work.inputs}
     for name, extent in extents.items():
         if extent % getattr(tile, name):

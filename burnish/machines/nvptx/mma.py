@@ -53,7 +53,7 @@ def own(f: CodeEmitter, access: Load, count: int) -> list[str]:
 
 
 def row_elements(dtype: str) -> int:
-    """How many elements a row in shared memory has."""
+    """Number of elements of a row in shared memory."""
     return ROW_BYTES // ITEM_BYTES[dtype]
 
 
@@ -129,7 +129,7 @@ HALVES = ("float16", "bfloat16")
 
 
 def depth_of(dtype: str) -> int:
-    """How many products of a type one instruction adds to each element."""
+    """Number of products of a type that one instruction adds to each element."""
     return DEPTH_BYTES // ITEM_BYTES[dtype]
 
 

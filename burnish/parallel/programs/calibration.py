@@ -32,8 +32,9 @@ from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs.calibrate import Line, MeasuredCosts, TimedPart, Times, calibrated, fit
 from burnish.parallel.programs.parts import part_program, parts_of
 from burnish.pipeline.kernel import code_version
-from burnish.runtime import module as modules
+from burnish.runtime import artifact
 from burnish.runtime.buffers import aligned_array, numpy_dtype
+from burnish.runtime.loading import load
 from burnish.train.step import Train
 from burnish.train.updates import UpdatePlan, add_optimizer
 
@@ -124,7 +125,7 @@ def _saved(graph: Graph, number: int, ranks: LaunchConfig, folder: Path) -> str:
         compile_kernels(graph, find_target(ranks.target, threads=ranks.threads), ranks.exact, ranks.cache_dir)
     )
     path = f"{folder}/{number}.bn"
-    modules.artifact.save(made, path)
+    artifact.save(made, path)
     return path
 
 
@@ -157,7 +158,7 @@ def time_parts(comm: Comm, machine: DeviceCluster, paths: Sequence[str], threads
 
 
 def _part_seconds(comm: Comm, path: str, threads: int, clock: str) -> float:
-    module = modules.load(path, threads)
+    module = load(path, threads)
     given = [*module_inputs(module).values()]
     results = [aligned_array(spec.shape, numpy_dtype(spec.dtype))[0] for spec in module.outputs]
     return cold_seconds(lambda: module.run_into(given, results), comm, clock=clock)

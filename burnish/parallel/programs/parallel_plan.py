@@ -14,7 +14,7 @@ from burnish.base.arguments import refusal
 from burnish.comm.local import TIMEOUT
 from burnish.driver.torch_module import TorchCall
 from burnish.errors import PlanError
-from burnish.frontend.torch.export import CallSignature
+from burnish.frontend.torch.signature import CallSignature
 from burnish.graph.graph import Graph
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target

@@ -1,8 +1,9 @@
 """Operators as linear and bilinear forms over a prime field, so that many terms are fingerprinted by one product.
 
 A tensor's fingerprint is two random linear forms of its elements. Of L(a) + M(b) it is a form of a plus one of b; of a
-bilinear B(a, b) it is aᵀ F b with F the form of B's values at unit tensors. So no term is evaluated to be told from
-others: only what a later term is built from. The forms come from the operators' definitions, evaluated at unit tensors.
+bilinear B(a, b) it is aᵀ F b with F the form of B's values at unit tensors. So no term is evaluated to distinguish it
+from others: only what a later term is built from. The forms come from the operators' definitions, evaluated at unit
+tensors.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Joins:
     def matches(
         self, left: Term, right: Term, shapes: Mapping[str, Shape], literally: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Terms of this size that are instances of ``left``, and those that ``right`` makes of them. ``shapes``: of
-        the variables.
+        """Terms of this size that are instances of ``left``, and the instances of ``right`` that they become.
+        ``shapes``: of the variables.
         """
         none = np.zeros(0, np.int64)
         if isinstance(left, TermVariable) or str(left) in self.leaves or not variables(right) <= variables(left):

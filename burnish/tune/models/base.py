@@ -87,6 +87,24 @@ class LoopNests:
 
 
 @dataclass(frozen=True)
+class NestsAndTable:
+    """Loop nests of n candidates, which a transferred model reads, and the table [n, d] of a local one."""
+
+    nests: LoopNests
+    table: Floats
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.table) != 2 or len(self.table) != len(self.nests):
+            raise DataError(
+                f"features: found {len(self.nests)} loop nests and a table {list(np.shape(self.table))}; "
+                f"allowed: a table [{len(self.nests)}, d]"
+            )
+
+    def __len__(self) -> int:
+        return len(self.nests)
+
+
+@dataclass(frozen=True)
 class MeasuredTrials:
     """Measurements as the models learn from them."""
 

@@ -6,7 +6,16 @@ from typing import Any, Self
 import numpy as np
 
 from burnish.errors import ParameterError
-from burnish.tune.models.base import CostModel, Floats, MeasuredTrials, document, opened, table
+from burnish.tune.models.base import (
+    CostModel,
+    Floats,
+    LoopNests,
+    MeasuredTrials,
+    NestsAndTable,
+    document,
+    opened,
+    table,
+)
 from burnish.tune.models.registry import load_model
 from burnish.tune.models.trees import TreeModel
 
@@ -22,7 +31,8 @@ class TransferModel:
     that starts from kernels of another kind would otherwise go on where they were fast, and learn of nothing else.
 
     The global model has been fitted on other tasks' measurements. It reads the first `invariant` columns of the
-    features (by default all), which must mean the same for every task; the local trees read all columns. With the
+    features (by default all), which must mean the same for every task; the local trees read all columns. Of features
+    that are `NestsAndTable`, the global model reads the loop nests and the local trees the table. With the
     objective "regression" the local trees learn what the global model leaves over, with "rank" they learn where it
     orders pairs wrongly. Both models have the same objective. Until it is fitted, the model predicts as the global one
     alone does. Raises ParameterError.
@@ -44,19 +54,23 @@ class TransferModel:
 
     def fit(self, features: Any, cost_seconds: Any, groups: Any) -> None:
         """Fits the local trees on the task at hand; see CostModel."""
-        rows = table("fit", features)
-        measured, known = MeasuredTrials.of(len(rows), cost_seconds, groups), self._global.predict(self._common(rows))
+        common, rows = self._parts("fit", features)
+        measured, known = MeasuredTrials.of(len(rows), cost_seconds, groups), self._global.predict(common)
         self.trust = (_trust_in_order if self.objective == "rank" else _trust_in_size)(known, measured)
         self._local.fit(rows, cost_seconds, groups, scores=np.float32(self.trust) * known)
 
     def predict(self, features: Any) -> Floats:
         """See CostModel."""
-        rows = table("predict", features)
-        scores: Floats = np.float32(self.trust) * self._global.predict(self._common(rows))
+        common, rows = self._parts("predict", features)
+        scores: Floats = np.float32(self.trust) * self._global.predict(common)
         return scores if self._local.model is None else scores + self._local.predict(rows)
 
-    def _common(self, rows: Floats) -> Floats:
-        return rows if self._invariant is None else np.ascontiguousarray(rows[:, : self._invariant])
+    def _parts(self, what: str, features: Any) -> tuple[Floats | LoopNests, Floats]:
+        """Features of the global model, and those of the local one."""
+        if isinstance(features, NestsAndTable):
+            return features.nests, table(what, features.table)
+        rows = table(what, features)
+        return (rows if self._invariant is None else np.ascontiguousarray(rows[:, : self._invariant])), rows
 
     def fresh(self, seed: int) -> "TransferModel":
         """See CostModel; the global model stays as it is."""

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import burnish as bn
-from burnish.frontend.torch.export import children_of, import_torch
+from burnish.frontend.torch.export import import_torch
+from burnish.frontend.torch.signature import children_of
 from burnish.graph.evaluate import evaluate
 
 

@@ -1,4 +1,4 @@
-"""What draws of several families share: partners to broadcast with, and values within a domain."""
+"""Draws shared by several families: partners to broadcast with, and values within a domain."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tools.fuzz.sketch import DTYPES, FLOATS, NUMBERS, Rejected, Sketch
 
 
 def factors(s: Sketch, size: int) -> list[int]:
-    """A shape of so many elements."""
+    """Random shape with a given number of elements."""
     shape: list[int] = []
     while size > 1 and len(shape) < 4:
         divisors = [d for d in range(1, min(size, 200) + 1) if size % d == 0]

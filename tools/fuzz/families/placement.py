@@ -88,7 +88,7 @@ def trilu_sum(s: Sketch) -> None:
 
 
 def diagonal(s: Sketch) -> None:
-    """Einsum along one operand's rows, whatever their number."""
+    """Einsum along one operand's rows, of any number."""
     x = s.pick(("float32", "float64"), (2,), fits=lambda v: v.size > 0)
     y = s.new(s.array(s.value(x).shape, s.kind(x)))
     s.add("Einsum", x, y, equation=s.choose(("ij,ij->i", "ij,kj->ik", "ij,ij->j", "ij,ij->")))

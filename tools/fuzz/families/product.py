@@ -75,7 +75,7 @@ def attention(s: Sketch) -> None:
 
 
 def operand(s: Sketch, rank: int, dtype: str) -> str | None:
-    """An existing small value of so many dimensions."""
+    """Existing small value with a given number of dimensions."""
     return s.find(lambda v: v.ndim == rank and str(v.dtype) == dtype and 0 < v.size < 3000)
 
 

@@ -18,16 +18,19 @@ QDQ_OPSET, QDQ_IR_VERSION = 21, 10  # the first with int4 and blocks; the format
 
 @dataclass(frozen=True)
 class AffineQuantizer:
-    """The integers of a tensor: ``round(x / scale) + zero`` in the dtype of ``zero``."""
+    """The integers of a tensor: ``round(x / scale) + zero`` in the dtype of ``zero``; ``bits`` below 8: from 0 to what
+    these hold, by a Clip before.
+    """
 
     scale: np.float32
     zero: np.ndarray
+    bits: int = 8
 
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """Constant integers of 8 or 4 bits, symmetric around 0; scales are one a channel of ``axis``, or one for every
-    ``block`` elements along it.
+    """Constant integers of 8 or 4 bits, symmetric around 0, or of 1 to 4 bits odd numbers around 0; scales are one a
+    channel of ``axis``, or one for every ``block`` elements along it.
     """
 
     integers: np.ndarray
@@ -110,12 +113,22 @@ class _Insertion:
                 self._constant(f"{x}.scale", np.asarray(quantizer.scale, np.float32)),
                 self._constant(f"{x}.zero", quantizer.zero),
             ]
-            whole = self._emit("QuantizeLinear", f"{x}.quantized", x, *parameters)
+            limited = x if quantizer.bits == 8 else self._limited(x, quantizer)
+            whole = self._emit("QuantizeLinear", f"{x}.quantized", limited, *parameters)
             self._dequantized[x] = self._emit("DequantizeLinear", f"{x}.dequantized", whole, *parameters)
         return self._dequantized[x]
 
+    def _limited(self, x: str, quantizer: AffineQuantizer) -> str:
+        """The tensor within what the quantizer's integers stand for."""
+        ends = [(n - int(quantizer.zero)) * quantizer.scale for n in (0, (1 << quantizer.bits) - 1)]
+        names = [
+            self._constant(f"{x}.{end}", np.asarray(v, np.float32))
+            for end, v in zip(("least", "most"), ends, strict=True)
+        ]
+        return self._emit("Clip", f"{x}.limited", x, *names)
+
     def _weight(self, name: str, result: str, weight: QuantizedWeight) -> str:
-        whole = weight.integers.astype(np.int8 if weight.bits == 8 else ml_dtypes.int4)
+        whole = weight.integers.astype(np.int8 if not weight.block or weight.bits == 8 else ml_dtypes.int4)
         stem = f"{name}.{result}"
         parts = [self._constant(f"{stem}.quantized", whole), self._constant(f"{stem}.scale", weight.scale)]
         block = {"block_size": weight.block} if weight.block else {}

@@ -1,7 +1,7 @@
 """SMT check of rules by Z3: the axioms, at the sizes that a rule has, entail it (thesis-jia, section 2.4).
 
 Tensors are of one sort; a word with its attributes and the types of its arguments is one function, so that sizes need
-no arithmetic. Axioms are quantified over tensors. Nothing here knows what :mod:`egraph` found equal.
+no arithmetic. Axioms are quantified over tensors. Nothing here knows what the e-graph found equal.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Summary:
 
     @staticmethod
     def of_sorted(values: Points, weights: NDArray[np.float64]) -> Summary:
-        """As `of`, of values that ascend, without NaN, and with weights that are already known to be sound."""
+        """Summary, as by `of`, of ascending values without NaN, with weights that are already known to be sound."""
         return Summary(*_initial(values, weights))
 
     def __len__(self) -> int:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.boosting import sketch
-from benchmarks.boosting.sketch import EMPTY, Sketch, Summary, merge_all
+from burnish.boost import sketch
+from burnish.boost.sketch import EMPTY, Sketch, Summary, merge_all
 from burnish.errors import DataError, ParameterError
 
 # Whole weights: their sums are exact in float64, so that no tolerance hides an error.
