@@ -31,7 +31,7 @@ TRANSFORMS = {
     "split_matmul": "split_matrix_parts",
 }
 
-# What an algorithm must be predicted to take beside the direct one: estimates of both err by 0.15 together (Zen 4, 230
+# What an algorithm must be predicted to take beside the direct one: estimates of both err by 0.15 together (Zen 4, 121
 # layers on one thread), and by a parallel region more or less on several. The share of its time, and seconds less.
 SURELY, LEAST_SAVED = 0.87, 2e-6
 
