@@ -17,7 +17,7 @@ from burnish.graph.costs import (
 )
 from burnish.graph.graph import Attribute, TensorType
 from burnish.loops.sizes import hinted
-from burnish.machines.register_tile import Rows, direct_cycles, register_tile, row_tile, unevenness
+from burnish.machines.register_tile import ROW_REGISTERS, Rows, direct_cycles, register_tile, row_tile, unevenness
 from burnish.machines.target import Target
 from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.interpolation import POINTS
@@ -152,7 +152,7 @@ def _direct(w: ConvSizes, target: Target, pads: tuple[int, ...], plain: bool) ->
     own = own if plain else target
     (height, width), blocks = w.out, -(-w.outputs // own.lanes)
     cycles = direct_cycles(own, width, height, blocks)
-    if plain and w.groups == 1:
+    if plain and w.groups == 1 and target.vector_registers >= ROW_REGISTERS:
         cycles = min(cycles, row_tile(target, Rows(w.outputs, height, width, w.strides[1]))[1])
     positions, vectors = register_tile(own, width, blocks)
     rows = height if height > 1 else -(-width // positions)
