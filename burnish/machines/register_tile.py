@@ -142,9 +142,9 @@ ROW_REGISTERS = 3  # of the smallest tile of `row_tile`: a sum, a vector of colu
 
 
 def row_tile(target: Target, rows: Rows) -> tuple[RowTile, float]:
-    """(the register tile of vectors of columns, its cycles for one reduction step of all elements of an image), of at least
-    `ROW_REGISTERS` vector registers.
+    """(the register tile of vectors of columns, its cycles for one reduction step of all elements of an image).
 
+    The target has `ROW_REGISTERS` vector registers or more.
     Whole and half vectors are considered: few columns fill the latter better, and cores that multiply half a register
     at once lose nothing by them. The last tile of a row is a whole one, that of the channels has those that are left.
     """
