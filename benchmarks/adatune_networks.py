@@ -1,6 +1,6 @@
 """AdaTune's figure 7: networks untuned, and tuned by AutoTVM and by AdaTune in equal trials, beside each other.
 
-A scale-down of the paper's: so many trials a network, on a CPU. Each session begins without records. Reported are the
+Fewer trials a network (`--trials`) than in the paper, on a CPU. Each session begins without records. Reported are the
 time of the tuned network over that of the untuned one, in turns (`untuned kept` where it is not faster), of AdaTune's
 over AutoTVM's, in turns too, and the seconds of both sessions (figure 8's quantity, which the paper has of a GPU).
 

@@ -58,7 +58,7 @@ class Row:
 
 @dataclass
 class Counts:
-    """What became of calls or requests."""
+    """Numbers of right and wrong answers, and of requests without one."""
 
     right: int = 0
     wrong: int = 0
@@ -177,7 +177,7 @@ def by_threads(calls: Calls, count: int, seconds: float) -> Row:
 
 
 def by_server(calls: Calls, x: np.ndarray, name: str, path: Path, clients: int, seconds: float) -> Row:
-    """Several connections to a server, at the end of which it is told to stop."""
+    """Load of several connections on a server, which gets SIGTERM at the end."""
     with server(path) as (process, address):
         requests = Requests(address, name, x, calls.expected)
         callers(clients, 1.0, requests)

@@ -166,7 +166,7 @@ def search(
 
 
 def thinned(found: Search, times: int) -> Search:
-    """A search whose every so many trials count as one (the baselines "x2" of figure 5.4)."""
+    """Search that measures several candidates for each trial counted (the baselines "x2" of figure 5.4)."""
     return replace(found, best=found.best[times - 1 :: times], clock=found.clock[times - 1 :: times])
 
 

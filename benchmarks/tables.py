@@ -87,7 +87,7 @@ def small_kernel(name: str, knobs: Knobs | None = None) -> TuningTask:
 
 
 def few_values(space: ScheduleSpace, counts: Mapping[str, int]) -> ScheduleSpace:
-    """A schedule space of so many values of each named knob, without its smallest ones, and of others the default's."""
+    """Schedule space with few values of each named knob, evenly spaced, the smallest left out; defaults of others."""
     knobs: dict[str, Sequence[int | str]] = {}
     for knob, values in space.knobs.items():
         count = min(counts.get(knob, 1), len(values))
@@ -183,7 +183,7 @@ class Replayed(Oracle):
         return Known(float(np.median(times[:stop])), building, runs / RUNS * taken)
 
     def ask(self, points: Points) -> list[Known]:
-        """What is known of points (n, width)."""
+        """Measured records of points (n, width)."""
         return [self.known[key] for key in self.task.space.space.keys(points).tolist()]
 
 

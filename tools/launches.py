@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -178,10 +179,9 @@ def inductor_kernels(name: str, dtype: str, batch: int) -> int:
     GraphLowering._update_scheduler = counting
     torch._dynamo.reset()
     try:
-        with torch.no_grad():
+        # `counting` ends the compilation: the kernels are counted before code is generated.
+        with torch.no_grad(), suppress(torch._dynamo.exc.BackendCompilerFailed):
             torch.compile(module)(x)
-    except torch._dynamo.exc.BackendCompilerFailed:
-        pass  # raised by `counting`: the kernels are counted before code is generated
     finally:
         GraphLowering._update_scheduler = schedule
     return sum(found)
@@ -269,9 +269,8 @@ def inductor_step_kernels(name: str, layers: int) -> int:
         kept = copy.deepcopy(module)
         GraphLowering._update_scheduler = counting
         try:
-            make(module, inputs, **options)
-        except StopIteration:
-            pass  # all is counted: the pass is run by PyTorch itself
+            with suppress(StopIteration):  # from `counting`; PyTorch itself runs the graph
+                make(module, inputs, **options)
         finally:
             GraphLowering._update_scheduler = schedule
         return make_boxed_func(kept.forward)

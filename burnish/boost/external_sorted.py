@@ -49,7 +49,7 @@ class GlobalExternalGrower:
         self, store: ColumnStore, rows: Dataset, params: Params, workers: Workers, budget: int | None, row_bytes: int,
     ) -> None:  # fmt: skip
         missing = np.diff(store.arrays["start"]) < rows.rows
-        # The histogram of a node has at most so many bins; that of as many features is what one slot takes.
+        # Bytes of one slot: the largest histogram of a node.
         slot = _KEPT_BINS * (params.max_bin + 1) * (-(-rows.features // GROUP) * GROUP)
         room, slots = _shared_out(store, budget, row_bytes + 2 * workers.threads, slot)
         columns, slots = DiskColumns(store, room), min(slots, whole_level(params, rows.rows))
