@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import burnish as bn
 from burnish.driver.compilation import compile_kernels
@@ -19,7 +20,6 @@ from burnish.simulators.gpu.emulator import GridEmulator, emulated
 from tests.gpu.attentions import attended
 from tests.gpu.cases import check
 
-torch = pytest.importorskip("torch")
 attend = torch.nn.functional.scaled_dot_product_attention
 H100 = target("cuda:sm_90a")
 

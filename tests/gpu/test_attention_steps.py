@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import burnish as bn
 from burnish.graph.evaluate import evaluate
@@ -87,7 +88,6 @@ def test_windows_and_shared_heads_are_gathered() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_gradients_err_no_more_than_pytorchs_of_halves(dtype: str) -> None:
-    torch = pytest.importorskip("torch")
     graph = GraphBuilder()
     shape = (1, 2, 48, 32)
     q, k, v = (graph.input(name, shape, dtype) for name in "qkv")

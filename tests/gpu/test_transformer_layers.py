@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import burnish as bn
 from burnish.driver.compilation import compile_kernels
@@ -17,7 +18,6 @@ from burnish.machines.target import target
 from burnish.pipeline.kernel import outline
 from burnish.simulators.gpu.emulator import emulated
 
-torch = pytest.importorskip("torch")
 functional, nn = torch.nn.functional, torch.nn
 H100 = target("cuda:sm_90a")
 TENSOR = ("tensor_product", "warpgroup_product", "split_product", "tensor_attention", "warpgroup_attention")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from burnish.kernels.gpu.attention_gradient_form import AttentionGradient, attention_gradient
 from burnish.kernels.gpu.gradient_tiles import GradientTiles, tiles_of
 from burnish.kernels.gpu.row_forms import program_of
+from burnish.kernels.gpu.tensor_attention import MOST_COLUMNS, STAGES, TILES, WARPS, fitting, multiplies_held
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.program import MOST_BLOCKS
@@ -21,11 +22,7 @@ from burnish.machines.nvptx.mma import DOT, DOT_HELD, HALVES, ROW_BYTES, SIDE
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
-WARPS = (1, 2, 4, 8)
-TILES = (1, 2)  # of 16 rows, of a warp
 KEYS = (16, 32, 64, 128)  # of a block
-STAGES = (2, 3, 4)
-MOST_COLUMNS = 256
 MOST_SUMS = 176  # registers of one thread for both products, weights in halves, and sums
 WIDEST = 128  # columns of sums that a block has; wider ones are divided among blocks
 DEFAULT_KEYS = 64
@@ -52,22 +49,16 @@ def shared_bytes(form: AttentionGradient, warps: int, tiles: int, keys: int, sta
 
 
 def _fitting(form: AttentionGradient, target: Target) -> list[tuple[int, int, int]]:
-    """Warps, tiles of a warp and keys of a block for which there are registers and memory."""
-    most = target.shared_bytes
-    return [
-        (w, t, k)
-        for w in WARPS
-        for t in TILES
-        for k in KEYS
-        if registers(form, t, k) <= MOST_SUMS and shared_bytes(form, w, t, k, STAGES[0]) <= most
-    ]
+    def shared(warps: int, tiles: int, keys: int) -> int:
+        return shared_bytes(form, warps, tiles, keys, STAGES[0])
+
+    return fitting(target, KEYS, lambda tiles, keys: registers(form, tiles, keys) <= MOST_SUMS, shared)
 
 
 def _form(task: KernelTask, target: Target) -> AttentionGradient | None:
     """The gradient of attention of halves, with enough rows for a tile."""
     found = attention_gradient(task)
-    known = target.machine.named_intrinsics.get(DOT_HELD["float16"].name)
-    if found is None or known is None or not known.needs <= target.features:
+    if found is None or not multiplies_held(target):
         return None
     kinds = {e.dtype for p in found.products for e in (p.left, p.right)}
     widest = max(p.depth.extent for p in found.products)

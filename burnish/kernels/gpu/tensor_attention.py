@@ -10,6 +10,9 @@ Source: Dao 2023 (FlashAttention-2), algorithm 1 and section 3.3; PTX ISA, "Matr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from itertools import product
+
 from burnish.kernels.gpu.attention_form import Attention, attention
 from burnish.kernels.gpu.attention_tiles import AttentionTiles, keys_across
 from burnish.kernels.gpu.forms import narrow
@@ -32,11 +35,16 @@ MOST_SUMS = 192  # of one thread, of scores, of exponentials and of values
 OVERHEAD = 48  # rows that a block takes as long for beside its own: fetching, and what happens once
 
 
+def multiplies_held(target: Target) -> bool:
+    """Whether the target's tensor cores multiply halves that are held in registers."""
+    known = target.machine.named_intrinsics.get(DOT_HELD["float16"].name)
+    return known is not None and known.needs <= target.features
+
+
 def halves_form(task: KernelTask, target: Target) -> Attention | None:
     """Attention of halves with enough rows for a tile."""
     found = attention(task)
-    known = target.machine.named_intrinsics.get(DOT_HELD["float16"].name)
-    if found is None or known is None or not known.needs <= target.features:
+    if found is None or not multiplies_held(target):
         return None
     batch, rows, _, depth, columns = found.sizes
     kinds = {narrow(e).dtype for e in (found.query, found.key, found.value)}
@@ -49,16 +57,19 @@ def registers(form: Attention, tiles: int, keys: int) -> int:
     return tiles * (keys * 3 // 4 + -(-form.columns.extent // SIDE) * SIDE // 2)
 
 
+def fitting(
+    target: Target, keys: Iterable[int], allows: Callable[[int, int], bool], shared: Callable[[int, int, int], int]
+) -> list[tuple[int, int, int]]:
+    """Warps, tiles of a warp and keys of a block, of which ``allows(tiles, keys)``, that shared memory has room for."""
+    every = product(WARPS, TILES, keys)
+    return [(w, t, k) for w, t, k in every if allows(t, k) and shared(w, t, k) <= target.shared_bytes]
+
+
 def _fitting(form: Attention, target: Target) -> list[tuple[int, int, int]]:
-    """Warps, tiles of a warp and keys of a block for which there are registers and memory."""
-    most = target.shared_bytes
-    return [
-        (w, t, k)
-        for w in WARPS
-        for t in TILES
-        for k in KEYS
-        if registers(form, t, k) <= MOST_SUMS and shared_bytes(form, w, t, k, STAGES[0]) <= most
-    ]
+    def shared(warps: int, tiles: int, keys: int) -> int:
+        return shared_bytes(form, warps, tiles, keys, STAGES[0])
+
+    return fitting(target, KEYS, lambda tiles, keys: registers(form, tiles, keys) <= MOST_SUMS, shared)
 
 
 def shared_bytes(form: Attention, warps: int, tiles: int, keys: int, stages: int) -> int:
