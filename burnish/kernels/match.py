@@ -9,7 +9,7 @@ from burnish.kernels.task import KernelTask
 from burnish.loops.contraction import Contraction, contraction, literal_factor
 from burnish.loops.expr import Const, Load, Reduce, Var
 from burnish.loops.simplify import simplify
-from burnish.loops.tensor import Tensor
+from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, loads
 
 
@@ -17,6 +17,11 @@ def only_reduction(task: KernelTask) -> Tensor | None:
     """The one stage that reduces, in a task of one output; None of others."""
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
     return found[0] if len(found) == 1 and len(task.outputs) == 1 else None
+
+
+def parameters_of(stage: Tensor) -> list[Tensor]:
+    """The parameters of a task that a stage reads, directly or through other stages."""
+    return [t for t in stages((stage,)) if t.body is None]
 
 
 def _factors(found: Contraction | None, weight: Tensor) -> tuple[Load, Load] | None:
@@ -146,12 +151,12 @@ def is_pixel(anchor: Tensor, weight: Tensor) -> bool:
 
 
 def is_pooling(stage: Tensor) -> bool:
-    """Whether a stage [N, C, OH, OW] reduces a window of its own channel that moves with both positions."""
+    """Whether a stage [N, C, ..., OH, OW] reduces a window of its own channel that moves with all positions."""
     body = stage.body
-    if not isinstance(body, Reduce) or len(body.axes) != 2 or len(stage.shape) != 4 or len(stage.inputs) != 1:
+    if not isinstance(body, Reduce) or len(stage.shape) < 4 or len(stage.inputs) != 1:
         return False
-    n, c, oh, ow = stage.axes
-    moves = {oh.name, ow.name} <= free_vars(body.body)
+    n, c, *positions = stage.axes
+    moves = len(body.axes) == len(positions) and {v.name for v in positions} <= free_vars(body.body)
     return moves and all(x.indices[:2] == (n, c) for x in loads(body.body))
 
 

@@ -34,7 +34,7 @@ class Template(Generic[Form]):
     ``form`` finds in a task what the template schedules, None where there is no such thing; the other functions are
     given what it found. ``space``: the knobs; ``schedule``: what a choice makes; ``nests``: the loops of its main
     statement for many choices at once; None takes them from the schedules of all choices, which must be few
-    (``scheduled.py``). ``searched``: good only where its knobs are tuned, so never a default. ``loaded``: it is asked
+    (``scheduled.py``). ``searched``: says of a task that it is good there only where its knobs are tuned, so no default. ``loaded``: it is asked
     about tasks that reduce over loaded extents, whose number of iterations is not known. ``joins``: it schedules what
     would else be several kernels, as one that keeps nothing between them in memory. ``seconds``: predicted ones of the
     default choice, by which templates that have them stand in the order of :func:`by_prediction`.
@@ -45,7 +45,7 @@ class Template(Generic[Form]):
     space: Callable[[KernelTask, Target, Form], ScheduleSpace]
     schedule: Callable[[KernelTask, Target, Form, Choice], Schedule]
     nests: Callable[[KernelTask, Target, Form], Describe] | None = stage_nest
-    searched: bool = False
+    searched: Callable[[KernelTask, Target, Form], bool] | None = None
     loaded: bool = False
     joins: bool = False
     seconds: Callable[[KernelTask, Target, Form], float] | None = None
@@ -85,6 +85,12 @@ class TemplateMatch:
     def apply(self, choice: Choice) -> Schedule:
         """The schedule that ``choice`` makes, which must name all knobs. Raises ScheduleError where it cannot be."""
         return self.template.schedule(self.task, self.target, self.form, choice)
+
+    @cached_property
+    def searched(self) -> bool:
+        """Whether the template is good on the task only where its knobs are tuned."""
+        asked = self.template.searched
+        return asked is not None and asked(self.task, self.target, self.form)
 
     @cached_property
     def seconds(self) -> float | None:

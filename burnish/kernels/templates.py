@@ -44,7 +44,7 @@ def tunable_matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
 
 def matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
     """Matches of :func:`tunable_matches` that are good without a search; the last one schedules everything."""
-    return [match for match in tunable_matches(task, target) if not match.template.searched]
+    return [match for match in tunable_matches(task, target) if not match.searched]
 
 
 def first_match(task: KernelTask, target: Target) -> TemplateMatch:
@@ -53,14 +53,14 @@ def first_match(task: KernelTask, target: Target) -> TemplateMatch:
 
 
 def general_template(target: Target) -> Template[Any]:
-    """The template that schedules everything: the last of those that are good without a search."""
-    return [template for template in templates(target) if not template.searched][-1]
+    """The template that schedules everything: the last of those that never need a search."""
+    return [template for template in templates(target) if template.searched is None][-1]
 
 
 def is_general(task: KernelTask, target: Target) -> bool:
-    """Whether none but the general template takes ``task`` without a search."""
+    """Whether ``task`` has no template of its own: none takes it but those that take anything."""
     static, last = task.hinted, general_template(target)
-    others = (template for template in templates(target) if not template.searched and template is not last)
+    others = (template for template in templates(target) if template.searched is None and template is not last)
     return all(template.match(static, target) is None for template in others)
 
 

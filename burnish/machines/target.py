@@ -138,6 +138,10 @@ class Target:
         half = replace(self, vector_bytes=self.multiply_bytes)
         return half if -channels % half.lanes < -channels % self.lanes else self
 
+    def for_items(self, nbytes: int) -> Target:
+        """The same target with ``lanes`` that are elements of ``nbytes``, where these are more than float32's four."""
+        return self if nbytes <= 4 else replace(self, vector_bytes=self.vector_bytes * 4 // nbytes)
+
     @property
     def flops(self) -> float:
         """float32 operations a second of all cores."""

@@ -58,6 +58,6 @@ TEMPLATES: tuple[Template[Any], ...] = (
     PACK,
     SCATTER,
     COLUMN_SUMS,
-    GENERIC,
     TILED,
+    GENERIC,
 )

@@ -10,7 +10,7 @@ from burnish.kernels.cpu.common import (
     pixel_tile,
     single_output,
 )
-from burnish.kernels.match import is_over_neighbours, is_pooling
+from burnish.kernels.match import is_over_neighbours, is_pooling, parameters_of
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
@@ -23,14 +23,16 @@ MOST_UNROLLED = 256  # elements of a row of a window, and neighbours of a channe
 
 
 def _reduction(task: KernelTask, target: Target) -> Tensor | None:
-    """The one reduction of a task, which has the output's shape; None if there is none, or an image without blocks."""
+    """The one reduction of a task, which has the output's shape and reads images in blocks; None if there is none.
+
+    What is written, and what an epilogue reads, may be row-major: each element is stored or read once.
+    """
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    images = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t.name not in task.constants]
-    blocked = all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images)
-    if len(found) != 1 or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4 or not blocked:
+    if len(found) != 1 or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
         return None
-    body = found[0].body
-    if not isinstance(body, Reduce) or body.axes[-1].extent > MOST_UNROLLED:
+    body, images = found[0].body, [t for t in parameters_of(found[0]) if t.name not in task.constants]
+    blocked = bool(images) and all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images)
+    if not isinstance(body, Reduce) or body.axes[-1].extent > MOST_UNROLLED or not blocked:
         return None
     return found[0] if found[0].shape == task.outputs[0].shape and found[0].dtype in DTYPES else None
 

@@ -102,6 +102,7 @@ def apply(task: KernelTask, target: Target, nest: ReductionTask, choice: Choice)
 
     Raises ScheduleError for a choice that its sizes do not allow.
     """
+    target = target.for_items(nest.item_bytes)
     plan = _plan(task, nest, target, choice)
     kept = [t.name for t in nest.producers] if choice.get("producers") == "block" else []
     s, stage = prepare(task, nest, kept)

@@ -20,7 +20,7 @@ def nests(task: KernelTask, target: Target, nest: Tiling) -> Describe:
     """Cache tiles, register tiles in one, blocks of the sum (before the register tiles where they add up in scratch),
     the steps of a block, a register tile, its vectors. Whether padding is inlined does not show.
     """
-    stage = nest.reduction or nest.out
+    stage, target = nest.reduction or nest.out, target.for_items(nest.item_bytes)
     domain = statement(task, stage)
     shape, lanes, most = nest.out.shape, target.lanes, 2 * target.vector_registers
     layout = task.layout(nest.out.name)
@@ -136,4 +136,12 @@ def _packed(access: NestAccess, tiles: Mapping[int, Size], blocks: Mapping[int, 
     return Arrangement(access.buffer.shape, (*((d, 0) for d in (*rest, *summed)), *steps, *last))
 
 
-TILED = Template("tiled", tileable, space, apply, nests, searched=True)
+def needs_search(task: KernelTask, target: Target, nest: Tiling) -> bool:
+    """Whether the default is a guess. Of a sum of products it is not: a register tile reads each operand several times,
+    whatever the definition, where the general schedule has one result at a time.
+    """
+    del target
+    return nest.reduction is None or nest.reduction is not task.anchor()
+
+
+TILED = Template("tiled", tileable, space, apply, nests, searched=needs_search)

@@ -15,7 +15,7 @@ from burnish.kernels.cpu.common import (
 )
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
-from burnish.loops.expr import Axis, Load, Reduce, Var
+from burnish.loops.expr import ITEM_BYTES, Axis, Load, Reduce, Var
 from burnish.loops.layout import Layout
 from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import Tensor
@@ -55,6 +55,11 @@ class ReductionTask:
         """The reduction's own axes."""
         body = self.reduction.body if self.reduction else None
         return body.axes if isinstance(body, Reduce) else ()
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of an element that is computed, of which vectors are made."""
+        return ITEM_BYTES[(self.reduction or self.out).dtype]
 
     @property
     def work(self) -> int:
@@ -149,7 +154,7 @@ def space(task: KernelTask, target: Target, nest: ReductionTask) -> ScheduleSpac
     iterations run in parallel. ``accumulate`` keeps sums over all reduction blocks in registers, or lets each block add
     to a cache tile in scratch. ``producers`` are inlined, or computed for a cache tile.
     """
-    names = list(nest.axes)
+    target, names = target.for_items(nest.item_bytes), list(nest.axes)
     vectors = _vector_axes(task, nest, target)
     default = _default(task, nest, target, vectors)
     knobs: dict[str, Sequence[int | str]] = {}
@@ -251,6 +256,8 @@ def _default(task: KernelTask, nest: ReductionTask, target: Target, vectors: Seq
         row, positions, count = vector, 1, min(4, blocks)
     elif vector in extents:
         positions, count = register_tile(target, width, blocks)
+        if across and positions > lanes:
+            positions -= positions % lanes  # what is transposed are squares of vectors
     else:
         positions, count = min(width, 4), 4
     tile = dict.fromkeys(names, 1) | ({row: positions} if row != vector else {})

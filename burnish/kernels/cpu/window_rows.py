@@ -13,19 +13,18 @@ import numpy as np
 
 from burnish.kernels.cpu.common import apply_layouts, mark, packed_weight, parallel_over, single_output
 from burnish.kernels.cpu.pool import accumulator
-from burnish.kernels.match import convolution, is_pooling
+from burnish.kernels.match import convolution, is_pooling, parameters_of
 from burnish.kernels.nest import CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
-from burnish.loops.expr import Reduce
+from burnish.loops.expr import ITEM_BYTES, Reduce
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 LINE = 64  # bytes of a cache line
 ROWS = 6  # in registers at once, of vectors that a row has a whole number of: the more, the fewer are read again
-DTYPES = ("float32", "uint8", "int8")  # bytes: images of quantized models
-MOST_ELEMENTS = 256  # of a window: all of them are unrolled
+MOST_ELEMENTS = 256  # of a window: those of its last two axes are unrolled
 SMALL = 25  # elements of a window; of a larger one the arithmetic takes longest, which half vectors have more of
 
 
@@ -37,16 +36,20 @@ class WindowReduction(NamedTuple):
 
 
 def _window(task: KernelTask, target: Target) -> WindowReduction | None:
-    """The one reduction of a task on row-major images, which has the output's shape; None if there is none."""
+    """The one reduction of a task that reads row-major images, which has the output's shape; None if there is none.
+
+    What is written, and what an epilogue reads, may lie in channel blocks: each element is stored once, where a window
+    in blocks would be gathered as often as it has elements.
+    """
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    plain = all(layout.plain for layout in task.layouts.values())
-    if len(found) != 1 or len(task.outputs) != 1 or not plain or found[0].dtype not in DTYPES:
+    if len(found) != 1 or len(task.outputs) != 1:
         return None
     (stage,) = found
     shape, body = stage.shape, stage.body
     if not isinstance(body, Reduce) or prod(axis.extent for axis in body.axes) > MOST_ELEMENTS:
         return None
-    fits = len(shape) == 4 and shape == task.outputs[0].shape and shape[3] >= target.lanes // 4
+    plain = all(task.layout(t.name).plain for t in parameters_of(stage))
+    fits = plain and len(shape) >= 4 and shape == task.outputs[0].shape and shape[-1] >= target.lanes // 8
     return WindowReduction(stage, body) if fits else None
 
 
@@ -64,31 +67,32 @@ def _pooled(task: KernelTask, target: Target) -> WindowReduction | None:
 
 def _space(task: KernelTask, target: Target, found: WindowReduction) -> ScheduleSpace:
     window = found.stage
-    height, width, image = window.shape[2], window.shape[3], window.inputs[0].shape[3]
+    (height, width), image = window.shape[-2:], window.inputs[0].shape[-1]
     strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
-    whole = 0 if strided else _whole(found.body, width, target)
+    lanes = target.lanes // max(1, ITEM_BYTES[window.dtype] // 4)
+    whole = 0 if strided else _whole(found.body, width, target, lanes)
     if whole:
         vector, rows = whole, min(ROWS, height)
     else:
-        vector = _vector(width, target.lanes)
-        registers = -(-vector // target.lanes)
+        vector = _vector(width, lanes)
+        registers = -(-vector // lanes)
         most = 8 // registers // (2 if strided and registers > 1 else 1)
         rows = next(n for n in (7, 4, 5, 3, 2, 1) if height % n == 0 and n <= most)
     knobs = {"vector": tuple(range(1, 2 * target.lanes + 1)), "rows": tuple(range(1, 9))}
     return ScheduleSpace(knobs, {"vector": vector, "rows": rows})
 
 
-def _whole(window: Reduce, width: int, target: Target) -> int:
-    """The length of a vector or half one of which a row has a whole number, 0 if there is none.
+def _whole(window: Reduce, width: int, target: Target, lanes: int) -> int:
+    """The length of a vector of ``lanes`` elements, or of half one, of which a row has a whole number, 0 if there is none.
 
     Only where vectors are as long as a cache line: each one that is not aligned straddles two, so that few registers of
     many rows are faster than long vectors of few.
     """
     if target.vector_bytes < LINE:
         return 0
-    if width % target.lanes == 0:
-        return target.lanes
-    half, elements = target.lanes // 2, prod(axis.extent for axis in window.axes)
+    if width % lanes == 0:
+        return lanes
+    half, elements = lanes // 2, prod(axis.extent for axis in window.axes)
     return half if width % half == 0 and elements <= SMALL else 0
 
 
@@ -103,11 +107,14 @@ def _vector(width: int, lanes: int) -> int:
 
 
 def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Choice) -> Schedule:
-    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers."""
+    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers.
+
+    Images of more than two dimensions are images of two, one after the other.
+    """
     s = Schedule(task.program())
     acc, out = accumulator(s, task, found.stage), single_output(task)
     apply_layouts(s, task, {})
-    n, c, oh, ow = s.loops(out)
+    n, c, *_, oh, ow = s.loops(out)
     oh, row = s.split(oh, int(choice["rows"]))
     over, lane = s.split(ow, int(choice["vector"]))
     s.reorder(oh, over, row, lane)
@@ -115,9 +122,10 @@ def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Cho
     s.set_scope(acc, "register")
     s.unroll(row)
     s.vectorize(lane)
-    loops = s.loops(acc)
-    (row, column), (kh, kw) = loops[: -len(found.body.axes)][-2:], loops[-2:]
-    s.reorder(kh, kw, row, column)
+    loops, axes = s.loops(acc), len(found.body.axes)
+    (row, column), window = loops[:-axes][-2:], loops[-axes:]
+    s.reorder(*window, row, column)
+    kh, kw = window[-2:]
     mark(s, "unroll", kh, kw, row)
     s.vectorize(column)
     *_, row, column = s.init_loops(acc)
@@ -132,21 +140,21 @@ def _nests(task: KernelTask, target: Target, found: WindowReduction) -> Describe
     del target
     stage = found.stage
     domain = statement(task, stage)
-    batch, channels, height, width = stage.shape
-    kh, kw = len(domain.extents) - 2, len(domain.extents) - 1
+    *before, height, width = stage.shape
+    oh, ow, axes = len(before), len(before) + 1, len(domain.extents)
+    reduced = range(axes - len(found.body.axes), axes)
 
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         rows, vector = knobs["rows"], knobs["vector"]
         levels = [
-            NestLevel(0, batch, 1, LoopKind.PARALLEL),
-            NestLevel(1, channels, 1, LoopKind.PARALLEL),
-            NestLevel(2, -(-height // rows), rows),
-            NestLevel(3, -(-width // vector), vector),
-            NestLevel(kh, domain.extents[kh], 1, LoopKind.UNROLL),
-            NestLevel(kw, domain.extents[kw], 1, LoopKind.UNROLL),
-            NestLevel(2, np.minimum(rows, height), 1, LoopKind.UNROLL),
-            NestLevel(3, np.minimum(vector, width), 1, LoopKind.VECTORIZE),
-        ]
+            *(NestLevel(d, n, 1, LoopKind.PARALLEL if d < 2 else LoopKind.SERIAL) for d, n in enumerate(before)),
+            NestLevel(oh, -(-height // rows), rows),
+            NestLevel(ow, -(-width // vector), vector),
+            *(NestLevel(k, domain.extents[k], 1, LoopKind.UNROLL if k in reduced[-2:] else LoopKind.SERIAL)
+              for k in reduced),
+            NestLevel(oh, np.minimum(rows, height), 1, LoopKind.UNROLL),
+            NestLevel(ow, np.minimum(vector, width), 1, LoopKind.VECTORIZE),
+        ]  # fmt: skip
         return domain.nest(levels, count)
 
     return describe
