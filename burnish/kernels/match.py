@@ -151,12 +151,12 @@ def is_pixel(anchor: Tensor, weight: Tensor) -> bool:
 
 
 def is_pooling(stage: Tensor) -> bool:
-    """Whether a stage [N, C, ..., OH, OW] reduces a window of its own channel that moves with all positions."""
+    """Whether a stage [N, C, OH, OW] reduces a window of its own channel that moves with both positions."""
     body = stage.body
-    if not isinstance(body, Reduce) or len(stage.shape) < 4 or len(stage.inputs) != 1:
+    if not isinstance(body, Reduce) or len(body.axes) != 2 or len(stage.shape) != 4 or len(stage.inputs) != 1:
         return False
-    n, c, *positions = stage.axes
-    moves = len(body.axes) == len(positions) and {v.name for v in positions} <= free_vars(body.body)
+    n, c, oh, ow = stage.axes
+    moves = {oh.name, ow.name} <= free_vars(body.body)
     return moves and all(x.indices[:2] == (n, c) for x in loads(body.body))
 
 

@@ -109,7 +109,7 @@ def _join(group: Group, ways: Mapping[str, KernelTask], own: KernelTask, target:
     """One tuning task of the ways to compute a group: by the templates made for it, else by those for anything."""
     found = []
     for label, task in ways.items():
-        special = matches(task, target)[:-1]
+        special = [match for match in matches(task, target)[:-1] if match.template.searched is None]
         for match in special or (tunable_matches(task, target) if task is own else []):
             found.append(Alternative(f"{label}/{match.name}", task, match.template, match.space, target))
     key = cache_key(*sorted(task_key(task, target) for task in ways.values()))

@@ -144,6 +144,41 @@ def test_an_illegal_point_is_refused(change: Choice) -> None:
         TILED.on(task, host()).apply({**TILED.on(task, host()).space.default, **change})
 
 
+def product_without_template(op: str, x: Shape, w: Shape, dtype: str, **attrs: object) -> KernelTask:
+    inputs = placeholder(x, dtype, "x"), placeholder(w, dtype, "w")
+    (y,) = OPERATORS[op].define("y", list(inputs), attrs)
+    return KernelTask("kernel", inputs, (y,), op, {}, frozenset("w") if op == "conv2d" else frozenset())
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "dtype", "attrs"),
+    [
+        ("conv2d", (1, 33, 17, 9), (3, 33, 5, 5), "float64", {"pads": (2, 2, 2, 2), "strides": (2, 2)}),
+        ("conv2d", (1, 8, 9, 20), (12, 4, 3, 3), "float64", {"groups": 2, "dilations": (2, 2)}),
+        ("conv2d", (1, 16, 6, 20), (16, 1, 3, 3), "float64", {"groups": 16, "pads": (1, 1, 1, 1)}),
+        ("conv2d_transpose", (1, 6, 5, 7), (6, 4, 3, 3), "float64", {"strides": (2, 2)}),
+        ("matmul", (19, 40), (40, 21), "float64", {}),
+        ("matmul", (33, 16), (16, 33), "float64", {"transpose_a": True, "transpose_b": True}),
+        ("matmul", (16, 33), (40, 16), "float64", {"transpose_a": True, "transpose_b": True}),
+        ("matmul", (40, 19), (40, 1), "float64", {"transpose_a": True}),
+        ("matmul", (3, 17, 30), (3, 30, 5), "int32", {}),
+    ],
+)
+def test_products_without_a_template_are_tiled(op, x, w, dtype, attrs, check):
+    """In vectors of their own elements, each operand of a register tile read once."""
+    if op == "matmul":
+        x, w = (s[:-2] + s[:-3:-1] if attrs.get(f"transpose_{n}") and s[-2:] != (40, 1) else s
+                for n, s in (("a", x), ("b", w)))  # fmt: skip
+    task = product_without_template(op, x, w, dtype, **attrs)
+    assert first_match(task, host()).name == "tiled"
+    check(TILED, op, [task.outputs[0]], [*task.constants], rtol=1e-14)
+    lanes = host().lanes * 4 // (8 if dtype == "float64" else 4)
+    made = first_match(task, host())
+    wide = [s.extent for s in walk_stmt(made.apply(made.space.default).program.body)
+            if isinstance(s, For) and s.kind == "vectorize"]  # fmt: skip
+    assert wide and max(wide) <= lanes
+
+
 def test_it_is_offered_to_the_tuner_and_the_first_choice_for_products_alone() -> None:
     op, out, constants, layouts = OPERATIONS["mean of rows"]
     task = task_of(op, out, constants, layouts)

@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.layout import separate_inputs
+from burnish.kernels.cpu.pool import POOL
 from burnish.kernels.cpu.window_rows import DEPTHWISE_ROWS, POOL_ROWS
 from burnish.kernels.task import KernelTask
+from burnish.kernels.template import Template
 from burnish.loops.expr import maximum
 from burnish.loops.tensor import compute, placeholder
-from burnish.machines.target import target
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
+
+BLOCKED = f"ABCD{host().lanes}b"
 
 
 @pytest.mark.parametrize("edge", ["start", "end"])
@@ -64,6 +69,46 @@ def test_pooling_of_rows(
     out = compute(y.shape, lambda n, c, i, j: maximum(y[n, c, i, j], 0.0), "out")
     check(POOL_ROWS, op, [out], [], edge=edge)
     check(POOL_ROWS, op, [y], [], edge=edge)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [*(("avg_pool2d", t) for t in ("float64", "float16")), *(("max_pool2d", t) for t in ("float64", "float16", "int64"))],
+)
+def test_pooling_of_every_type(check: Callable[..., object], op: str, dtype: str) -> None:
+    """Rows of a few columns, of whole vectors and of neither."""
+    for width in (2, 16, 37):
+        attrs = {"kernel": (3, 2), "pads": (1, 0, 1, 1), "strides": (2, 1)}
+        (y,) = OPERATORS[op].define("y", [placeholder((2, 3, 7, width), dtype, "x")], attrs)
+        check(POOL_ROWS, op, [y], [], rtol={"float64": 1e-14, "float16": 1e-3}.get(dtype, 2e-6))
+
+
+@pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])
+@pytest.mark.parametrize(("template", "reads", "writes"), [
+    (POOL_ROWS, {}, {"out", "r"}), (POOL_ROWS, {}, {"r"}), (POOL, {"x"}, set()), (POOL, {"x"}, {"r"}),
+])  # fmt: skip
+@pytest.mark.parametrize("shape", [(1, 33, 9, 7), (2, 16, 6, 21)])
+def test_pools_read_one_layout_and_write_another(
+    check: Callable[..., object], template: Template[Any], reads: set[str], writes: set[str], shape: tuple[int, ...],
+    op: str,
+) -> None:  # fmt: skip
+    """Row-major and in channel blocks, with an epilogue that reads an image in either."""
+    (y,) = OPERATORS[op].define("y", [placeholder(shape, name="x")], {"kernel": (3, 3), "pads": (1, 1, 1, 1)})
+    other = placeholder(y.shape, name="r")
+    out = compute(y.shape, lambda n, c, i, j: maximum(y[n, c, i, j] + other[n, c, i, j], 0.0), "out")
+    check(template, op, [out], layouts={name: BLOCKED for name in {*reads, *writes}})
+
+
+def test_a_pool_between_layouts_has_a_template() -> None:
+    """As the first layer before a convolution, and as the last one behind it."""
+    g = GraphBuilder()
+    w = g.constant(np.ones((32, 32, 3, 3), np.float32))
+    first = g.add("max_pool2d", g.input("x", (1, 32, 20, 20)), kernel=(3, 3), strides=(1, 1))
+    convolved = g.add("conv2d", first, w, pads=(1, 1, 1, 1))
+    last = g.add("avg_pool2d", convolved, kernel=(2, 2), strides=(2, 2))
+    module = bn.compile(g.build(last), threads=1, rewrite=False)
+    own = [row["template"] for row in module.info["kernels"] if "pool" in row["kernel"]]
+    assert own == ["pool_rows", "pool2d"]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 5])

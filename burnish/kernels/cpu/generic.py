@@ -228,7 +228,9 @@ def vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
         _vectorize_spatial(s, stage, smooth[-1], lanes)
         return
     plain = [v for v in own if v not in spatial and not is_loaded(s.extent(v))]
-    reduced = [v for v in plain if 1 in found[v].loads and s.extent(v) >= lanes]
+    wide = [v for v in plain if s.extent(v) >= lanes]
+    # Along what is computed of the position alone, such as one-hot rows, nothing is loaded.
+    reduced = [v for v in wide if 1 in found[v].loads] or [v for v in wide if {*found[v].loads} <= {0}]
     if not s.init_loops(stage) and spatial:  # it reduces nothing
         return
     if reduced:

@@ -24,7 +24,7 @@ from burnish.schedule.schedule import Schedule
 
 LINE = 64  # bytes of a cache line
 ROWS = 6  # in registers at once, of vectors that a row has a whole number of: the more, the fewer are read again
-MOST_ELEMENTS = 256  # of a window: those of its last two axes are unrolled
+MOST_ELEMENTS = 256  # of a window: all of them are unrolled
 SMALL = 25  # elements of a window; of a larger one the arithmetic takes longest, which half vectors have more of
 
 
@@ -49,7 +49,7 @@ def _window(task: KernelTask, target: Target) -> WindowReduction | None:
     if not isinstance(body, Reduce) or prod(axis.extent for axis in body.axes) > MOST_ELEMENTS:
         return None
     plain = all(task.layout(t.name).plain for t in parameters_of(stage))
-    fits = plain and len(shape) >= 4 and shape == task.outputs[0].shape and shape[-1] >= target.lanes // 8
+    fits = plain and len(shape) == 4 and shape == task.outputs[0].shape and shape[3] >= target.lanes // 8
     return WindowReduction(stage, body) if fits else None
 
 
@@ -67,9 +67,9 @@ def _pooled(task: KernelTask, target: Target) -> WindowReduction | None:
 
 def _space(task: KernelTask, target: Target, found: WindowReduction) -> ScheduleSpace:
     window = found.stage
-    (height, width), image = window.shape[-2:], window.inputs[0].shape[-1]
+    height, width, image = window.shape[2], window.shape[3], window.inputs[0].shape[3]
     strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
-    lanes = target.lanes // max(1, ITEM_BYTES[window.dtype] // 4)
+    lanes = target.for_items(ITEM_BYTES[window.dtype]).lanes
     whole = 0 if strided else _whole(found.body, width, target, lanes)
     if whole:
         vector, rows = whole, min(ROWS, height)
@@ -83,7 +83,7 @@ def _space(task: KernelTask, target: Target, found: WindowReduction) -> Schedule
 
 
 def _whole(window: Reduce, width: int, target: Target, lanes: int) -> int:
-    """The length of a vector of ``lanes`` elements, or of half one, of which a row has a whole number, 0 if there is none.
+    """The length of a vector of ``lanes`` or half of them, of which a row has a whole number; 0 if there is none.
 
     Only where vectors are as long as a cache line: each one that is not aligned straddles two, so that few registers of
     many rows are faster than long vectors of few.
@@ -107,14 +107,11 @@ def _vector(width: int, lanes: int) -> int:
 
 
 def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Choice) -> Schedule:
-    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers.
-
-    Images of more than two dimensions are images of two, one after the other.
-    """
+    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers."""
     s = Schedule(task.program())
     acc, out = accumulator(s, task, found.stage), single_output(task)
     apply_layouts(s, task, {})
-    n, c, *_, oh, ow = s.loops(out)
+    n, c, oh, ow = s.loops(out)
     oh, row = s.split(oh, int(choice["rows"]))
     over, lane = s.split(ow, int(choice["vector"]))
     s.reorder(oh, over, row, lane)
@@ -122,10 +119,9 @@ def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Cho
     s.set_scope(acc, "register")
     s.unroll(row)
     s.vectorize(lane)
-    loops, axes = s.loops(acc), len(found.body.axes)
-    (row, column), window = loops[:-axes][-2:], loops[-axes:]
-    s.reorder(*window, row, column)
-    kh, kw = window[-2:]
+    loops = s.loops(acc)
+    (row, column), (kh, kw) = loops[: -len(found.body.axes)][-2:], loops[-2:]
+    s.reorder(kh, kw, row, column)
     mark(s, "unroll", kh, kw, row)
     s.vectorize(column)
     *_, row, column = s.init_loops(acc)
@@ -140,21 +136,21 @@ def _nests(task: KernelTask, target: Target, found: WindowReduction) -> Describe
     del target
     stage = found.stage
     domain = statement(task, stage)
-    *before, height, width = stage.shape
-    oh, ow, axes = len(before), len(before) + 1, len(domain.extents)
-    reduced = range(axes - len(found.body.axes), axes)
+    batch, channels, height, width = stage.shape
+    kh, kw = len(domain.extents) - 2, len(domain.extents) - 1
 
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         rows, vector = knobs["rows"], knobs["vector"]
         levels = [
-            *(NestLevel(d, n, 1, LoopKind.PARALLEL if d < 2 else LoopKind.SERIAL) for d, n in enumerate(before)),
-            NestLevel(oh, -(-height // rows), rows),
-            NestLevel(ow, -(-width // vector), vector),
-            *(NestLevel(k, domain.extents[k], 1, LoopKind.UNROLL if k in reduced[-2:] else LoopKind.SERIAL)
-              for k in reduced),
-            NestLevel(oh, np.minimum(rows, height), 1, LoopKind.UNROLL),
-            NestLevel(ow, np.minimum(vector, width), 1, LoopKind.VECTORIZE),
-        ]  # fmt: skip
+            NestLevel(0, batch, 1, LoopKind.PARALLEL),
+            NestLevel(1, channels, 1, LoopKind.PARALLEL),
+            NestLevel(2, -(-height // rows), rows),
+            NestLevel(3, -(-width // vector), vector),
+            NestLevel(kh, domain.extents[kh], 1, LoopKind.UNROLL),
+            NestLevel(kw, domain.extents[kw], 1, LoopKind.UNROLL),
+            NestLevel(2, np.minimum(rows, height), 1, LoopKind.UNROLL),
+            NestLevel(3, np.minimum(vector, width), 1, LoopKind.VECTORIZE),
+        ]
         return domain.nest(levels, count)
 
     return describe
