@@ -28,7 +28,8 @@ def templates(target: Target) -> tuple[Template[Any], ...]:
 
 
 def tunable_matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
-    """Every template that matches ``task``, best first; those of what drives a target behind its own.
+    """Every template that matches ``task``, best first: those that need a search last, and those of what drives a
+    target behind its own.
 
     Raises ScheduleError where none does.
     """
@@ -39,7 +40,7 @@ def tunable_matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
     if not found:
         names = ", ".join(template.name for template, _ in ways)
         raise ScheduleError(f"task '{task.name}': no template of target '{target.name}' matches; there are {names}")
-    return by_prediction(found)
+    return sorted(by_prediction(found), key=lambda match: match.searched)
 
 
 def matches(task: KernelTask, target: Target) -> list[TemplateMatch]:

@@ -182,7 +182,7 @@ def test_it_is_offered_to_the_tuner_and_the_first_choice_for_products_alone() ->
     names = [match.name for match in matches(task, host())]
     assert names[0] == first_match(task, host()).name == "generic"
     assert "tiled" not in names
-    assert [t.name for t in tunable_matches(task, host())] == ["tiled", *names]
+    assert [t.name for t in tunable_matches(task, host())] == [*names, "tiled"]
     assert compile_recipe(task, host(), KernelConfig("tiled", {})).template == "tiled"
 
 
