@@ -34,10 +34,11 @@ class Template(Generic[Form]):
     ``form`` finds in a task what the template schedules, None where there is no such thing; the other functions are
     given what it found. ``space``: the knobs; ``schedule``: what a choice makes; ``nests``: the loops of its main
     statement for many choices at once; None takes them from the schedules of all choices, which must be few
-    (``scheduled.py``). ``searched``: says of a task that it is good there only where its knobs are tuned, so no default. ``loaded``: it is asked
-    about tasks that reduce over loaded extents, whose number of iterations is not known. ``joins``: it schedules what
-    would else be several kernels, as one that keeps nothing between them in memory. ``seconds``: predicted ones of the
-    default choice, by which templates that have them stand in the order of :func:`by_prediction`.
+    (``scheduled.py``). ``searched``: says of a task that it is good there only where its knobs are tuned, so no
+    default. ``loaded``: it is asked about tasks that reduce over loaded extents, whose number of iterations is not
+    known. ``joins``: it schedules what would else be several kernels, as one that keeps nothing between them in memory.
+    ``seconds``: predicted ones of the default choice, by which templates that have them stand in the order of
+    :func:`by_prediction`.
     """
 
     name: str
