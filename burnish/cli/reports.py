@@ -20,8 +20,8 @@ def is_report(path: Path) -> bool:
 
 def write_report(path: Path, report: TrainingReport, facts: Mapping[str, Any], more: Sequence[str] = ()) -> None:
     """Writes JSON with further ``facts``, or a page with ``more`` of HTML where the file's name ends in .html."""
-    told = {"burnish": burnish.__version__, **facts, **report.as_json()}
-    text = page(report, more) if path.suffix == ".html" else json.dumps(told, indent=1)
+    content = {"burnish": burnish.__version__, **facts, **report.as_json()}
+    text = page(report, more) if path.suffix == ".html" else json.dumps(content, indent=1)
     write_atomic(path, [text.encode()])
 
 

@@ -152,36 +152,36 @@ def apply_(
     asked = objective(minimize, memory_limit)
     graph, rules = import_graph(model, options.arguments["shapes"]), shipped_rules()
     chosen = rewrite_model(graph, rules, threads=threads, objective=asked, **how)
-    told = chosen.module.rewrites or {}
+    facts = chosen.module.rewrites or {}
     if measure:
         found = contributions(graph, chosen, rules, **how)
-        told = {**told, "without": {n: {"ratio": c.ratio, "low": c.low, "high": c.high} for n, c in found.items()}}
+        facts = {**facts, "without": {n: {"ratio": c.ratio, "low": c.low, "high": c.high} for n, c in found.items()}}
     written = chosen.proposed or chosen.graph
     save(to_onnx(written), output)
-    report = {"output": str(output), **told, "rewritten": written is not graph}
+    report = {"output": str(output), **facts, "rewritten": written is not graph}
     sizes = f"{output}: {len(graph.nodes)} to {len(written.nodes)} nodes"
-    print_answer(options.as_json, report, rewriting_text(told), sizes)
+    print_answer(options.as_json, report, rewriting_text(facts), sizes)
 
 
-def rewriting_text(told: "Mapping[str, Any]") -> str:
+def rewriting_text(facts: "Mapping[str, Any]") -> str:
     """Text report of substitutions: each one applied, and their predicted and measured gain."""
-    if not told["applied"]:
+    if not facts["applied"]:
         return "substitutions: none should make it better"
     lines = [
         f"{each['times']:4} × {each['rule']}: {each['saved_us']} µs less predicted; "
         + (f"proved in {len(each['proof'])} steps" if each["proof"] else "no proof shipped")
-        for each in told["applied"]
+        for each in facts["applied"]
     ]
-    before, after = told["predicted_us"]
-    measured = told["measured"]
-    found = told.get("error") or "not measured"
+    before, after = facts["predicted_us"]
+    measured = facts["measured"]
+    found = facts.get("error") or "not measured"
     if measured:
         found = "measured {:.2f} ({:.2f} to {:.2f})".format(*(1 / measured[key] for key in ("ratio", "high", "low")))
     lines += [
         "  without {}: {:.3f} of the time ({:.3f} to {:.3f})".format(name, *without.values())
-        for name, without in told.get("without", {}).items()
+        for name, without in facts.get("without", {}).items()
     ]
-    kept = "kept" if told["kept"] else "not kept"
+    kept = "kept" if facts["kept"] else "not kept"
     lines.append(f"substitutions: predicted {before / after:.2f} times as fast, {found}; {kept}")
     return "\n".join(lines)
 

@@ -96,11 +96,11 @@ def trained_within(
     arena = plan_at(module.executable, ends).arena_bytes if ends else module.memory["arena"]
     if arena > found.arena:
         raise VerificationError(f"memory plan: {arena} bytes are needed, {found.arena} were planned")
-    module.note(recomputation=told(step.work, found, budget))
+    module.note(recomputation=recomputation_facts(step.work, found, budget))
     return module
 
 
-def told(work: Work, found: Recomputation, budget: str | int | Mapping[str, int]) -> dict[str, Any]:
+def recomputation_facts(work: Work, found: Recomputation, budget: str | int | Mapping[str, int]) -> dict[str, Any]:
     """Notes of a module on its recomputation: calls, and the share of the step's seconds that repetition should add."""
     return {
         "budget": dict(budget) if isinstance(budget, Mapping) else budget, "strategy": found.strategy,

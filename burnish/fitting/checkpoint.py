@@ -52,28 +52,28 @@ class Checkpoint:
             for name, value in values.items()
         }
         facts = json.dumps(dict(self.facts))
-        told = {"burnish.checkpoint": str(VERSION), "sha256": _digest(facts, tensors), "facts": facts}
-        write_atomic(path, _chunks(save(tensors, told)), sync=True)
+        metadata = {"burnish.checkpoint": str(VERSION), "sha256": _digest(facts, tensors), "facts": facts}
+        write_atomic(path, _chunks(save(tensors, metadata)), sync=True)
 
     @classmethod
     def read(cls, path: Path) -> Checkpoint:
         """The checkpoint in a file. Raises CheckpointError, naming the file and what is wrong, and OSError."""
         data = read_regular(path)
         try:
-            tensors = {name: _array(told) for name, told in deserialize(data)}
-            told = _metadata(data)
+            tensors = {name: _array(entry) for name, entry in deserialize(data)}
+            metadata = _metadata(data)
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path}: found no complete safetensors file: {error}") from error
-        if told.get("burnish.checkpoint") != str(VERSION):
-            found = told.get("burnish.checkpoint", "none")
+        if metadata.get("burnish.checkpoint") != str(VERSION):
+            found = metadata.get("burnish.checkpoint", "none")
             raise CheckpointError(f"{path}: found form {found}; allowed: a checkpoint of Burnish of form {VERSION}")
-        if _digest(told.get("facts", ""), tensors) != told.get("sha256"):
+        if _digest(metadata.get("facts", ""), tensors) != metadata.get("sha256"):
             raise CheckpointError(f"{path}: found contents that differ from those that were written")
         groups: dict[str, dict[str, np.ndarray]] = {"state": {}, "random": {}, "history": {}}
         for key, value in tensors.items():
             group, _, name = key.partition("/")
             groups.setdefault(group, {})[name] = value
-        return cls(groups["state"], json.loads(told["facts"]), groups["random"], groups["history"])
+        return cls(groups["state"], json.loads(metadata["facts"]), groups["random"], groups["history"])
 
     def check_states(self, wanted: Mapping[str, tuple[tuple[int, ...], str]], path: Path) -> None:
         """Raises CheckpointError unless the states have these names, shapes and dtypes."""
@@ -153,9 +153,9 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _array(told: Mapping[str, Any]) -> np.ndarray:
+def _array(entry: Mapping[str, Any]) -> np.ndarray:
     """A tensor of a safetensors file; those of the library's own reader have no bfloat16."""
-    return np.frombuffer(told["data"], numpy_dtype(_DTYPES[told["dtype"]])).reshape(told["shape"])
+    return np.frombuffer(entry["data"], numpy_dtype(_DTYPES[entry["dtype"]])).reshape(entry["shape"])
 
 
 def _metadata(data: bytes) -> dict[str, str]:

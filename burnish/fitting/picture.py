@@ -28,11 +28,11 @@ def page(report: TrainingReport, more: Sequence[str] = ()) -> str:
         curves.append(("validation", [e.call for e in found], [e.loss for e in found]))
     live = [n / 1e6 for n in report.live]
     memory = ", ".join(f"{kind} {nbytes / 1e6:.2f} MB" for kind, nbytes in report.memory.items())
-    told = (
+    summary = (
         f"{report.calls} batches, {report.updates} updates, {report.epochs} epochs in {report.seconds:.1f} s; "
         f"ended by {report.stop_reason}; {memory}"
     )
-    parts = [f"<p>{escape(told)}</p>", "<h2>Loss by batch</h2>", _plot(curves)]
+    parts = [f"<p>{escape(summary)}</p>", "<h2>Loss by batch</h2>", _plot(curves)]
     if report.best is not None:
         metrics = "".join(f", {name} {value:.4f}" for name, value in report.best.metrics.items())
         text = f"best validation loss {report.best.loss:.4f} after {report.best.call} batches{metrics}"

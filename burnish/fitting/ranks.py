@@ -182,22 +182,22 @@ def train_rank(comm: Comm, task: RankTask) -> dict[str, Any]:
     )  # fmt: skip
     report = trainer.run()
     states = {name: step.state[name] for name in step.state}
-    told = {name: getattr(report, name) for name in report.__dataclass_fields__}
-    told["checkpoint"] = None if report.checkpoint is None else str(report.checkpoint)
-    return {"report": told, "states": states if comm.rank == 0 else {}}
+    fields = {name: getattr(report, name) for name in report.__dataclass_fields__}
+    fields["checkpoint"] = None if report.checkpoint is None else str(report.checkpoint)
+    return {"report": fields, "states": states if comm.rank == 0 else {}}
 
 
 def _given(data: Any) -> Any:
     return read_npz(Path(data)) if isinstance(data, str) else tuple(data) if isinstance(data, list) else data
 
 
-def _report(told: Mapping[str, Any]) -> TrainingReport:
+def _report(fields: Mapping[str, Any]) -> TrainingReport:
     """The report from its plain values."""
-    path = told["checkpoint"]
-    evaluations = tuple(e if isinstance(e, Evaluation) else Evaluation(**e) for e in told["evaluations"])
+    path = fields["checkpoint"]
+    evaluations = tuple(e if isinstance(e, Evaluation) else Evaluation(**e) for e in fields["evaluations"])
     return TrainingReport(**{
-        **told, "checkpoint": None if path is None else Path(path), "evaluations": evaluations,
-        "live": tuple(told["live"]),
+        **fields, "checkpoint": None if path is None else Path(path), "evaluations": evaluations,
+        "live": tuple(fields["live"]),
     })  # fmt: skip
 
 

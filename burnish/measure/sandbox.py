@@ -83,7 +83,7 @@ class Sandbox:
         try:
             answer = self._ask(worker.compare_loaded, *self._numbers([first, second]), *errors, most)
         except Failure as failure:
-            return Comparison(outcome=failure.kind, error=failure.detail, culprit=failure.told)
+            return Comparison(outcome=failure.kind, error=failure.detail, culprit=failure.progress)
         if "wrong" in answer:
             return Comparison(outcome="wrong", error=answer["wrong"])
         found = compare_times(*answer["times"]) if timed else Comparison()
@@ -135,7 +135,7 @@ class Sandbox:
         except Failure as failure:
             if failure.kind == "error":  # such as a kernel that cannot be loaded: nothing is known of the others
                 self._worker.end()
-                raise Failure("crashed", failure.detail, failure.told) from failure
+                raise Failure("crashed", failure.detail, failure.progress) from failure
             if failure.kind == "timeout":
-                raise Failure("timeout", f"a run took longer than {self.limit:g} s", failure.told) from failure
-            raise Failure("crashed", f"the process {failure.detail}", failure.told) from failure
+                raise Failure("timeout", f"a run took longer than {self.limit:g} s", failure.progress) from failure
+            raise Failure("crashed", f"the process {failure.detail}", failure.progress) from failure

@@ -108,8 +108,8 @@ class Tuner:
         if self._fitted is None:
             return np.concatenate([few, self._early(count, self._fastest(), met)])
         if self.prior is not None and self._alone is None:  # nothing has borne the prior out yet
-            told = round(self.strategy.prior_share * count)
-            found = self._proposed(told, score, met, self._batches)
+            by_prior = round(self.strategy.prior_share * count)
+            found = self._proposed(by_prior, score, met, self._batches)
             early = self._early(count - len(found), self._fastest(), met | self._keys(found))
             return np.concatenate([few, found, early])
         return np.concatenate([few, self._shared(count, score, met)])
@@ -143,8 +143,8 @@ class Tuner:
             self._bandit.begin(self.prior.predict(self._common(self.points)), self.costs)
         own = Remembered(self.space.space, lambda points: alone.predict(_own(self._features(points))))
         trusted = cast(TransferModel, self._fitted).trust >= TRUSTED
-        told = round(self._bandit.share * count) if trusted else 0
-        found = self._proposed(told, score, met, self._batches)
+        by_prior = round(self._bandit.share * count) if trusted else 0
+        found = self._proposed(by_prior, score, met, self._batches)
         rest = self._proposed(count - len(found), own, met | self._keys(found), self._apart[1])
         points = np.concatenate([found, rest])
         self._bandit.foresee(self.space.space.keys(points).tolist(), score(points), own(points))
@@ -201,12 +201,12 @@ class Tuner:
 
         A walk would follow the prior to its extremes, which lie where none of its kernels has taught it anything.
         """
-        told = round(self.strategy.prior_share * count) if self.prior is not None else 0
-        if self.prior is None or not told:
+        by_prior = round(self.strategy.prior_share * count) if self.prior is not None else 0
+        if self.prior is None or not by_prior:
             return unseen(self.space.space, self._rng, count, NOTHING)
         points = unseen(self.space.space, self._rng, _SCREENED, NOTHING)
         scores = self.prior.predict(self._common(points))
-        best = self._sift(best_distinct(self.space.space, points, scores, _SPARE * told)[0], told)
+        best = self._sift(best_distinct(self.space.space, points, scores, _SPARE * by_prior)[0], by_prior)
         return np.concatenate([best, unseen(self.space.space, self._rng, count - len(best), self._keys(best))])
 
     def _early(self, count: int, around: Points, met: Set[int]) -> Points:

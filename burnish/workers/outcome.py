@@ -45,11 +45,11 @@ class JobProgress:
 class Failure(Exception):  # noqa: N818 - an outcome
     """Job failure, without a result: ``kind`` and ``detail`` as in :class:`JobOutcome`.
 
-    ``told``: the last sign of life that it gave.
+    ``progress``: the last sign of life that it gave.
     """
 
-    def __init__(self, kind: str, detail: str, told: Any = None) -> None:
-        super().__init__(kind, detail, told)
+    def __init__(self, kind: str, detail: str, progress: Any = None) -> None:
+        super().__init__(kind, detail, progress)
         self.kind = kind
         self.detail = detail
-        self.told = told
+        self.progress = progress

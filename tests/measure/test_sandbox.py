@@ -37,11 +37,11 @@ def test_equal_answers_are_ok(sandbox, planted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "told"), [("thrice", "output 'y' differs by 0.5"), ("nan", "output 'y' is NaN on one side alone")]
+    ("other", "progress"), [("thrice", "output 'y' differs by 0.5"), ("nan", "output 'y' is NaN on one side alone")]
 )
-def test_other_answers_are_wrong(sandbox, planted, other, told) -> None:
+def test_other_answers_are_wrong(sandbox, planted, other, progress) -> None:
     found = compared(sandbox, planted, "twice", other)
-    assert found.outcome == "wrong" and told in found.error and not found.second_wins
+    assert found.outcome == "wrong" and progress in found.error and not found.second_wins
     assert compared(sandbox, planted, other, "twice").outcome == "wrong"
     assert compared(sandbox, planted, other, other).outcome == "ok", "NaN agrees with itself"
 
@@ -74,7 +74,7 @@ def test_kernels_are_timed_and_one_that_crashes_is_told(sandbox, planted) -> Non
     assert 0 < took < 1
     with pytest.raises(Failure) as caught:
         sandbox.profiles([planted("twice"), planted("trap")], 2, 1)
-    assert (caught.value.kind, caught.value.told) == ("crashed", 1) and "SIGILL" in caught.value.detail
+    assert (caught.value.kind, caught.value.progress) == ("crashed", 1) and "SIGILL" in caught.value.detail
 
 
 def test_nothing_is_left_behind(planted, own_children, tmp_path, monkeypatch) -> None:

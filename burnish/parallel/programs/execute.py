@@ -138,8 +138,8 @@ class RankStep(CompiledBase):
             self._module.state[name] = np.ascontiguousarray(value[_slices(box)]).reshape(extents_of(box))
 
 
-def _boxes(told: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, Box]:
-    return {name: tuple((int(start), int(stop)) for start, stop in box) for name, box in told.items()}
+def _boxes(ranges: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, Box]:
+    return {name: tuple((int(start), int(stop)) for start, stop in box) for name, box in ranges.items()}
 
 
 def _slices(box: Box) -> tuple[slice, ...]:

@@ -106,8 +106,10 @@ class Plan:
         """Explanation of the plan: which alternative it is, and what was predicted of it and of the others, or why
         there is none.
         """
-        told = [f"{name} {v:.3f} ms" if isinstance(v, float) else f"{name}: {v}" for name, v in self.considered.items()]
-        return f"{self.name} (considered: {'; '.join(told)})"
+        times = [
+            f"{name} {v:.3f} ms" if isinstance(v, float) else f"{name}: {v}" for name, v in self.considered.items()
+        ]
+        return f"{self.name} (considered: {'; '.join(times)})"
 
     @property
     def timeline(self) -> Timeline:

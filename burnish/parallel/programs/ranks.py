@@ -10,7 +10,7 @@ from typing import Any
 
 from burnish.driver.assembly import assemble, live_values, pack_parameters
 from burnish.driver.compilation import MakeKernel, Progress, compile_kernels
-from burnish.driver.recompute import call_seconds, kept_in_order, told
+from burnish.driver.recompute import call_seconds, kept_in_order, recomputation_facts
 from burnish.driver.stages import Compilation, MessageStage
 from burnish.errors import ParameterError, PlanError
 from burnish.graph.fuse import Group
@@ -70,7 +70,7 @@ class RankPrograms:
         if memory is None:
             return self
         found = [_within(p, m, memory) for p, m in zip(self.programs, self.made, strict=True)]
-        return replace(self, made=tuple(made for made, _ in found), recomputed=tuple(told for _, told in found))
+        return replace(self, made=tuple(made for made, _ in found), recomputed=tuple(facts for _, facts in found))
 
     def executables(self) -> list[Executable]:
         """One executable a device. Raises PlanError where they would wait for each other."""
@@ -80,7 +80,7 @@ class RankPrograms:
             found.append(with_messages(assemble(compiled), program, message_points(compiled), facts))
         check_messages(found)
         pairs = zip(found, self.recomputed or [None] * len(found), strict=True)
-        return [e if not told else replace(e, info={**e.info, "recomputation": dict(told)}) for e, told in pairs]
+        return [e if not notes else replace(e, info={**e.info, "recomputation": dict(notes)}) for e, notes in pairs]
 
 
 def rank_programs(
@@ -194,7 +194,7 @@ def _within(program: DeviceProgram, made: Compilation, memory: int) -> tuple[Com
     except ParameterError as error:
         rest = kept_bytes(needed) - needed["arena"]
         raise PlanError(f"device {program.rank}: {memory} bytes, {rest} of them for what lasts; {error}") from error
-    return own.ordered(found.order), told(own.work, found, budget)
+    return own.ordered(found.order), recomputation_facts(own.work, found, budget)
 
 
 def _compiled(graph: Graph, target: Target, settings: Settings) -> Compilation:

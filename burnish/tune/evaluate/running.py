@@ -128,4 +128,4 @@ class Runner:
             if failure.kind == "timeout":
                 raise
             words = failure.detail if failure.kind == "error" else f"the process {failure.detail}"
-            raise Failure("crashed", words, failure.told) from failure
+            raise Failure("crashed", words, failure.progress) from failure
