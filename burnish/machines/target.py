@@ -140,7 +140,7 @@ class Target:
 
     def for_items(self, nbytes: int) -> Target:
         """The same target with ``lanes`` that are elements of ``nbytes``, where these are more than float32's four."""
-        return self if nbytes <= 4 else replace(self, vector_bytes=self.vector_bytes * 4 // nbytes)
+        return self if nbytes <= 4 else replace(self, vector_bytes=max(4, self.vector_bytes * 4 // nbytes))
 
     @property
     def flops(self) -> float:

@@ -195,3 +195,8 @@ def test_other_machines(machine: str) -> None:
     assert {s.extent for s in walk_stmt(made.program.body) if isinstance(s, For) and s.kind == "vectorize"} == {
         there.lanes
     }
+    wide = product_without_template("matmul", (19, 40), (40, 32), "float64")
+    match = first_match(wide, there)
+    kinds = [s for s in walk_stmt(match.apply(match.space.default).program.body) if isinstance(s, For)]
+    assert match.name == "tiled"
+    assert {s.extent for s in kinds if s.kind == "vectorize"} == {there.lanes // 2}
