@@ -7,6 +7,7 @@ import pytest
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.transpose import TRANSPOSE
 from burnish.kernels.task import KernelTask
+from burnish.loops.expr import select
 from burnish.loops.layout import layout
 from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import compute, placeholder
@@ -59,6 +60,17 @@ def test_a_norm_of_which_nothing_is_read(shape, check):
     x, scale = placeholder(shape, name="x0"), placeholder(shape[1:2], name="x1")
     (y,) = OPERATORS["group_norm"].define("t", [x, scale, scale], {"groups": 2})
     check(GENERIC, "group_norm", OPERATORS["trilu"].define("y", [y], {"diagonal": 7, "upper": True}))
+
+
+def test_rows_that_positions_decide_are_summed_in_vectors(check):
+    """As one-hot rows are: nothing is loaded along them, and many sums lose fewer digits than one long one."""
+    values = placeholder((5, 2), name="x0")
+    steps = compute((5, 100), lambda i, j: select(j < 7, values[i, 0], values[i, 1]), "steps")
+    (y,) = OPERATORS["reduce_sumsq"].define("y", [steps], {"axes": (1,), "keepdims": True})
+    check(GENERIC, "reduce_sumsq", [y])
+    task = KernelTask("k", (values,), (y,), "reduce_sumsq", {}, frozenset())
+    made = GENERIC.on(task, target("x86-64-v4"))
+    assert "vectorize" in str(made.apply(made.space.default).program)
 
 
 def test_values_of_a_row_are_computed_once():
