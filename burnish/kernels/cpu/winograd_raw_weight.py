@@ -1,0 +1,151 @@
+"""Winograd convolution that transforms its weight within: a block of it in a cache, just before the products read it.
+
+All tiles of the image are transformed first. Threads then own groups of output channels: in passes over blocks of input
+channels, a block's weight is transposed and transformed into scratch, multiplied with all tiles of a block of them, and
+added to sums in scratch. So a weight that is known at a call only is read once, and its transform, which has four times
+the bytes in F(4x4, 3x3), is never in memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from burnish.kernels.cpu.common import apply_layouts, channel_constants, mark, parallel_over, single_output, whole_groups
+from burnish.kernels.cpu.pack import transposed_copy
+from burnish.kernels.cpu.winograd import WinogradStages, chain, chain_sizes, schedule_data, schedule_output
+from burnish.kernels.match import mapped_from
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
+from burnish.kernels.template import Template
+from burnish.loops.expr import Reduce
+from burnish.loops.tensor import Tensor
+from burnish.machines.register_tile import most_positions, register_tile
+from burnish.machines.target import Target
+from burnish.schedule.schedule import Schedule
+
+
+class RawWeight(NamedTuple):
+    """Winograd's algorithm from a weight [O, D, KH, KW], which is transformed by columns to ``rows``, and by rows."""
+
+    stages: WinogradStages
+    raw: Tensor
+    rows: Tensor
+
+
+def _form(task: KernelTask, target: Target) -> RawWeight | None:
+    """The chain from a row-major weight of whole vectors of output and of input channels."""
+    found = chain(task, target, reducing=7)
+    rows = mapped_from(found.weight) if found else None
+    raw = mapped_from(rows)
+    if found is None or rows is None or raw is None or raw not in task.inputs or task.layouts.get(raw.name):
+        return None
+    whole = raw.shape[0] % target.lanes == 0 and raw.shape[1] % target.lanes == 0
+    return RawWeight(found, raw, rows) if whole else None
+
+
+def _space(task: KernelTask, target: Target, found: RawWeight) -> ScheduleSpace:
+    _, products, channels, outputs, groups, tiles = chain_sizes(task, found.stages)
+    blocks, depth = outputs // groups // target.lanes, channels // groups
+    knobs = {
+        "block": (tiles,),
+        "positions": tuple(range(1, most_positions(target, 1) + 1)),
+        "vectors": whole_groups(blocks),
+        "depth": tuple(d for d in range(target.lanes, depth + 1, target.lanes) if depth % d == 0),
+    }
+    positions, vectors = register_tile(target, tiles, blocks, padded=True)
+    return ScheduleSpace(knobs, {"block": tiles, "positions": positions, "vectors": vectors, "depth": min(depth, 64)})
+
+
+def _apply(task: KernelTask, target: Target, found: RawWeight, choice: Choice) -> Schedule:
+    m, products, *_ = chain_sizes(task, found.stages)
+    lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
+    pixels, rows, data, weight, product, columns, conv = (t.name for t in found.stages)
+    s = Schedule(task.program())
+    s.compute_inline(*[t.name for t in task.stages() if not isinstance(t.body, Reduce) and t.name not in (out, pixels)])
+    for transform in (rows, data, columns, conv, found.rows.name, weight):
+        s.expand(transform)
+    apply_layouts(s, task, channel_constants(task, lanes))
+    in_registers = products <= target.vector_registers
+    schedule_data(s, pixels, rows, data, lanes, in_registers)
+    tiles, oc_block = schedule_output(s, out, conv, columns, m, lanes, in_registers)
+    depth, _ = s.split(s.loops(product)[-1], int(choice["depth"]))
+    partial = s.rfactor(product, depth)
+    tile_loop = _schedule_sums(s, product, lanes)
+    block, tile = s.split(tiles, int(choice["block"]))
+    over, oc_block = s.split(oc_block, vectors)
+    s.reorder(over, block, tile, oc_block)
+    s.compute_at(product, block)
+    depth = s.loops(product)[0]
+    _schedule_tiles(s, product, partial, tile_loop, int(choice["positions"]), lanes)
+    at = _schedule_weight(s, found, depth, vectors, lanes)
+    parallel_over(s, s.loops(data)[:2])
+    s.parallel(over)
+    s.parallel(block)
+    s.fuse(over, block)
+    import os
+    if os.environ.get("PF"):
+        s.prefetch(found.raw.name, at[3], at[:3], int(os.environ["PF"]), at[3], 2)
+    return s
+
+
+def _schedule_sums(s: Schedule, product: str, lanes: int) -> str:
+    """Sums of all products in scratch, zeroed, then added to in each pass; returns the loop over tiles."""
+    s.transform_layout(product, f"ABDC{lanes}c")
+    i, j, oc, tile, depth = s.loops(product)
+    block, lane = s.split(oc, lanes)
+    s.reorder(depth, i, j, tile, block, lane)
+    s.unroll(block)
+    s.vectorize(lane)
+    i, j, oc, init_tile = s.init_loops(product)
+    block, lane = s.split(oc, lanes)
+    s.reorder(i, j, init_tile, block, lane)
+    s.vectorize(lane)
+    return tile
+
+
+def _schedule_tiles(s: Schedule, product: str, partial: str, tile: str, positions: int, lanes: int) -> None:
+    """Register tiles of a pass, padded to whole ones."""
+    s.set_scope(partial, "register")
+    s.pad(tile, positions)
+    over, tile = s.split(tile, positions)
+    s.unroll(tile)
+    s.compute_at(partial, over)
+    i, j, oc, p, phase_h, phase_w, one, ic = s.loops(partial)
+    block, lane = s.split(oc, lanes)
+    s.reorder(i, j, phase_h, phase_w, one, ic, p, block, lane)
+    mark(s, "unroll", p, block)
+    s.vectorize(lane)
+    one, i, j, oc, p = s.init_loops(partial)
+    block, lane = s.split(oc, lanes)
+    s.reorder(one, i, j, p, block, lane)
+    mark(s, "unroll", p, block)
+    s.vectorize(lane)
+
+
+def _schedule_weight(s: Schedule, found: RawWeight, depth: str, vectors: int, lanes: int) -> None:
+    """A pass's weight for a group of channels: squares of both channels, transposed, then transformed in registers."""
+    weight, rows = found.stages.weight.name, found.rows.name
+    import os
+    s.transform_layout(weight, os.environ.get("LAY", "CDAB{v}c").format(v=vectors * lanes))
+    i, j, oc, ic = s.loops(weight)
+    group, oc = s.split(oc, vectors * lanes)
+    s.reorder(group, i, j, ic, oc)
+    s.compute_at(weight, depth)
+    group, i, j, ic, oc = s.loops(weight)
+    block, lane = s.split(oc, lanes)
+    square, ic = s.split(ic, lanes)
+    s.reorder(group, block, square, ic, i, j, lane)
+    mark(s, "unroll", i, j)
+    s.vectorize(lane)
+    whole_ic = ic
+    copy = s.cache_read(found.raw.name, "local", rows)
+    s.compute_at(rows, ic)
+    s.set_scope(rows, "register")
+    i, column, lane, ic = s.loops(rows)
+    s.reorder(ic, i, column, lane)
+    mark(s, "unroll", i, column)
+    s.vectorize(lane)
+    transposed_copy(s, copy, square, lanes)
+    return depth, block, square, whole_ic
+
+
+WINOGRAD_RAW_WEIGHT = Template("winograd_raw_weight", _form, _space, _apply)
