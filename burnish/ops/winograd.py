@@ -66,10 +66,10 @@ def winograd_conv2d(
 ) -> Tensor:
     """The convolution of ``x`` [N, C, H, W] with a weight transformed by :func:`transform_weight`.
 
-    ``weight``: [n, n, O, C / groups]; with ``transforms_weight`` [O, C / groups, KH, KW], whose transform ``name.weight``
-    is computed within. Further stages, p running over tiles of m x m outputs: ``name.pixels`` [p, c, r, s], the
-    padded inputs of a tile, ``name.rows`` [p, c, q, s] and ``name.data`` [q, r, c, p] (``B^T d B``), ``name.product``
-    [i, j, oc, p], a sum over the phases q of i and r of j, ``name.columns`` [p, oc, a, j], ``name``.
+    ``weight``: [n, n, O, C / groups]; with ``transforms_weight`` [O, C / groups, KH, KW], transformed by the stages
+    ``name.weight.rows`` and ``name.weight``. The others, p running over tiles of m x m outputs: ``name.pixels``
+    [p, c, r, s], the padded inputs of a tile, ``name.rows`` [p, c, q, s] and ``name.data`` [q, r, c, p] (``B^T d B``),
+    ``name.product`` [i, j, oc, p], a sum over the phases q of i and r of j, ``name.columns`` [p, oc, a, j], ``name``.
     """
     require_input(x, "x", 4, "[N, C, H, W]")
     require_input(weight, "weight", 4, "[O, C / groups, KH, KW]" if transforms_weight else "[n, n, O, C / groups]")

@@ -139,12 +139,11 @@ def _busiest_least(
         waited = 0.0 if private else BARRIER * target.cores * target.core.clock
         return rounds * products_of_panel * (panels if private else 1) + (weights + data) * cycles_a_byte + waited
 
-    sizes = {-(-tiles // count) for count in range(1, tiles + 1)}
     choices = [
         (placement, size, positions, vectors)
         for placement in ("shared", "tile")
         for vectors in whole_groups(blocks)
-        for size in sorted(sizes)
+        for size in even_blocks(tiles)
         for positions in range(1, min(size, most_positions(target, vectors)) + 1)
         if not target.element_lanes or fits_elements(target, positions, vectors)
     ]
@@ -154,7 +153,12 @@ def _busiest_least(
 
 def _blocks(tiles: int, row: int) -> tuple[int, ...]:
     """Sizes of blocks, the least ones for as many, and whole rows of tiles."""
-    return tuple(sorted({-(-tiles // count) for count in range(1, tiles + 1)} | {*range(row, tiles, row)}))
+    return tuple(sorted({*even_blocks(tiles), *range(row, tiles, row)}))
+
+
+def even_blocks(tiles: int) -> tuple[int, ...]:
+    """Sizes of blocks, the least ones for as many."""
+    return tuple(sorted({-(-tiles // count) for count in range(1, tiles + 1)}))
 
 
 def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choice) -> Schedule:

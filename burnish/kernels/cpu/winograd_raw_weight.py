@@ -8,19 +8,42 @@ the bytes in F(4x4, 3x3), is never in memory.
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
-from burnish.kernels.cpu.common import apply_layouts, channel_constants, mark, parallel_over, single_output, whole_groups
+import numpy as np
+
+from burnish.graph.costs import cache_seconds
+from burnish.graph.estimates import COPIED_WEIGHT, SUMS_PART, TRANSFORMED_WEIGHT
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    channel_constants,
+    mark,
+    parallel_over,
+    single_output,
+    whole_groups,
+)
 from burnish.kernels.cpu.pack import transposed_copy
-from burnish.kernels.cpu.winograd import WinogradStages, chain, chain_sizes, schedule_data, schedule_output
+from burnish.kernels.cpu.winograd import (
+    FROM_SECOND,
+    WinogradStages,
+    chain,
+    chain_sizes,
+    even_blocks,
+    schedule_data,
+    schedule_output,
+)
 from burnish.kernels.match import mapped_from
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
-from burnish.kernels.template import Template
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
-from burnish.machines.register_tile import most_positions, register_tile
+from burnish.machines.register_tile import fits_elements, most_positions, tile_step
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
+
+ADDED = 3.0  # vector operations that a vector of sums takes to be added to
 
 
 class RawWeight(NamedTuple):
@@ -43,16 +66,64 @@ def _form(task: KernelTask, target: Target) -> RawWeight | None:
 
 
 def _space(task: KernelTask, target: Target, found: RawWeight) -> ScheduleSpace:
-    _, products, channels, outputs, groups, tiles = chain_sizes(task, found.stages)
+    _, _, channels, outputs, groups, tiles = chain_sizes(task, found.stages)
     blocks, depth = outputs // groups // target.lanes, channels // groups
+    block, positions, vectors = _least_cycles(task, target, found)
     knobs = {
-        "block": (tiles,),
+        "block": even_blocks(tiles),
         "positions": tuple(range(1, most_positions(target, 1) + 1)),
         "vectors": whole_groups(blocks),
-        "depth": tuple(d for d in range(target.lanes, depth + 1, target.lanes) if depth % d == 0),
+        "depth": _passes(target, depth),
     }
-    positions, vectors = register_tile(target, tiles, blocks, padded=True)
-    return ScheduleSpace(knobs, {"block": tiles, "positions": positions, "vectors": vectors, "depth": min(depth, 64)})
+    passed = _depth(task, target, found, vectors)
+    return ScheduleSpace(knobs, {"block": block, "positions": positions, "vectors": vectors, "depth": passed})
+
+
+def _passes(target: Target, depth: int) -> tuple[int, ...]:
+    """Input channels that a pass may take: whole vectors, as many in each pass."""
+    return tuple(d for d in range(target.lanes, depth + 1, target.lanes) if depth % d == 0)
+
+
+def _depth(task: KernelTask, target: Target, found: RawWeight, vectors: int) -> int:
+    """Input channels of a pass: the most whose transformed weight takes a part of the second cache."""
+    _, products, channels, _, groups, _ = chain_sizes(task, found.stages)
+    least, *others = _passes(target, channels // groups)
+    most = target.l2_bytes // SUMS_PART // (4 * products * vectors * target.lanes)
+    return max((d for d in others if d <= most), default=least)
+
+
+def _least_cycles(task: KernelTask, target: Target, found: RawWeight) -> tuple[int, int, int]:
+    """(tiles of a block, positions, vectors) of the least time of the busiest core.
+
+    Cycles of register tiles, behind which tiles are read, of the transform of weights, which every block of tiles
+    repeats, of adding up the passes; and of the bytes of weights.
+    """
+    _, products, channels, outputs, groups, tiles = chain_sizes(task, found.stages)
+    blocks, depth, taps = outputs // groups // target.lanes, channels // groups, prod(found.raw.shape[2:])
+    slower = max(1.0, target.vector_bytes / target.multiply_bytes)
+    cycles_a_byte = target.core.clock * target.cores * cache_seconds(1.0, target)
+    transform = (COPIED_WEIGHT * taps + TRANSFORMED_WEIGHT * products) / 2 * slower
+
+    def cost(size: int, positions: int, vectors: int) -> float:
+        rounds = -(-(blocks * groups // vectors) * -(-tiles // size) // target.cores)
+        step = max(tile_step(positions, vectors, target), positions * vectors * slower / 2) + FROM_SECOND * vectors
+        registers = -(-size // positions)
+        multiplied = depth * products * registers * step
+        passes = depth // _depth(task, target, found, vectors)
+        added = passes * products * registers * positions * vectors * ADDED / 2 * slower
+        read = 4 * products * size * depth * cycles_a_byte
+        weights = vectors * depth * (transform + 4 * taps * target.lanes * cycles_a_byte)
+        return rounds * (max(multiplied, read) + added + weights)
+
+    choices = [
+        (size, positions, vectors)
+        for vectors in whole_groups(blocks)
+        for size in even_blocks(tiles)
+        for positions in range(1, min(size, most_positions(target, vectors)) + 1)
+        if 4 * products * size * vectors * target.lanes <= target.l2_bytes // SUMS_PART or size == 1
+        if not target.element_lanes or fits_elements(target, positions, vectors)
+    ]
+    return min(choices, key=lambda choice: cost(*choice))
 
 
 def _apply(task: KernelTask, target: Target, found: RawWeight, choice: Choice) -> Schedule:
@@ -76,14 +147,11 @@ def _apply(task: KernelTask, target: Target, found: RawWeight, choice: Choice) -
     s.compute_at(product, block)
     depth = s.loops(product)[0]
     _schedule_tiles(s, product, partial, tile_loop, int(choice["positions"]), lanes)
-    at = _schedule_weight(s, found, depth, vectors, lanes)
+    _schedule_weight(s, found, depth, vectors, lanes)
     parallel_over(s, s.loops(data)[:2])
     s.parallel(over)
     s.parallel(block)
     s.fuse(over, block)
-    import os
-    if os.environ.get("PF"):
-        s.prefetch(found.raw.name, at[3], at[:3], int(os.environ["PF"]), at[3], 2)
     return s
 
 
@@ -124,8 +192,7 @@ def _schedule_tiles(s: Schedule, product: str, partial: str, tile: str, position
 def _schedule_weight(s: Schedule, found: RawWeight, depth: str, vectors: int, lanes: int) -> None:
     """A pass's weight for a group of channels: squares of both channels, transposed, then transformed in registers."""
     weight, rows = found.stages.weight.name, found.rows.name
-    import os
-    s.transform_layout(weight, os.environ.get("LAY", "CDAB{v}c").format(v=vectors * lanes))
+    s.transform_layout(weight, f"CDAB{vectors * lanes}c")
     i, j, oc, ic = s.loops(weight)
     group, oc = s.split(oc, vectors * lanes)
     s.reorder(group, i, j, ic, oc)
@@ -136,7 +203,6 @@ def _schedule_weight(s: Schedule, found: RawWeight, depth: str, vectors: int, la
     s.reorder(group, block, square, ic, i, j, lane)
     mark(s, "unroll", i, j)
     s.vectorize(lane)
-    whole_ic = ic
     copy = s.cache_read(found.raw.name, "local", rows)
     s.compute_at(rows, ic)
     s.set_scope(rows, "register")
@@ -145,7 +211,41 @@ def _schedule_weight(s: Schedule, found: RawWeight, depth: str, vectors: int, la
     mark(s, "unroll", i, column)
     s.vectorize(lane)
     transposed_copy(s, copy, square, lanes)
-    return depth, block, square, whole_ic
 
 
-WINOGRAD_RAW_WEIGHT = Template("winograd_raw_weight", _form, _space, _apply)
+def _nests(task: KernelTask, target: Target, found: RawWeight) -> Describe:
+    """Channel groups around tile blocks around passes over input channels, each of n x n products in register tiles."""
+    stage, lanes = found.stages.product, target.lanes
+    domain = statement(task, stage)
+    points_h, points_w, outputs, tiles, phases_h, phases_w, inputs = domain.extents
+    i, j, oc, p, phase_h, phase_w, ic = range(7)
+    data, weight = found.stages.data, found.stages.weight
+
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
+        block, positions, depth = knobs["block"], knobs["positions"], knobs["depth"]
+        group = knobs["vectors"] * lanes
+        levels = [
+            NestLevel(oc, -(-outputs // group), group, LoopKind.PARALLEL),
+            NestLevel(p, -(-tiles // block), block, LoopKind.PARALLEL),
+            NestLevel(ic, inputs // depth, depth),
+            NestLevel(i, points_h),
+            NestLevel(j, points_w),
+            NestLevel(p, -(-block // positions), positions),
+            NestLevel(phase_h, phases_h),
+            NestLevel(phase_w, phases_w),
+            NestLevel(ic, depth),
+            NestLevel(p, positions, 1, LoopKind.UNROLL),
+            NestLevel(oc, knobs["vectors"], lanes, LoopKind.UNROLL),
+            NestLevel(oc, lanes, 1, LoopKind.VECTORIZE),
+        ]
+        held = np.maximum((-(-tiles // block) - 1) * block + -(-block // positions) * positions, tiles)
+        arrangements = {
+            data.name: Arrangement((*data.shape[:3], held), ((0, 0), (1, 0), (2, 0), (3, 0), (2, lanes))),
+            weight.name: Arrangement(weight.shape, ((2, 0), (3, 0), (0, 0), (1, 0), (2, group))),
+        }
+        return domain.nest(levels, count, arrangements)
+
+    return describe
+
+
+WINOGRAD_RAW_WEIGHT = Template("winograd_raw_weight", _form, _space, _apply, _nests)
