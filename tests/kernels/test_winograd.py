@@ -143,25 +143,22 @@ def test_an_answer_is_the_same_for_any_split(check: Check) -> None:
 @pytest.mark.parametrize(
     ("size", "batch", "channels", "outputs", "m", "stride"),
     [
-        (7, 1, 4 * LANES, 2 * LANES, 4, 1), (7, 2, 2 * LANES, LANES, 2, 1), (13, 1, LANES, 3 * LANES, 4, 1),
-        (15, 2, 3 * LANES, 2 * LANES, 2, 2), (28, 1, LANES, 2 * LANES, 4, 1),
+        (7, 1, 2 * LANES, 2 * LANES, 4, 1), (7, 2, LANES, LANES, 2, 1), (13, 1, LANES, 3 * LANES, 4, 1),
+        (15, 2, LANES, LANES, 2, 2),
     ],
 )  # fmt: skip
 def test_raw_weights(check: Check, size: int, batch: int, channels: int, outputs: int, m: int, stride: int) -> None:
     out = convolution((batch, channels, size, size + 1), outputs, m, stride=stride, raw=True)
-    for cores in (1, 16):
-        check(WINOGRAD_RAW_WEIGHT, "winograd_conv2d", [out], ["b"], LAYOUTS, packed_at_call=["w"], cores=cores)
+    check(WINOGRAD_RAW_WEIGHT, "winograd_conv2d", [out], ["b"], LAYOUTS, packed_at_call=["w"], cores=size)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize(
-    ("block", "positions", "vectors", "depth"), [(1, 1, 1, 1), (5, 3, 2, 2), (16, 6, 1, 4), (16, 16, 4, 1)]
-)
+@pytest.mark.parametrize(("block", "positions", "vectors", "depth"), [(1, 1, 1, 1), (5, 3, 2, 2), (16, 16, 1, 1)])
 def test_every_pass_of_raw_weights(
     check: Check, block: int, positions: int, vectors: int, depth: int, stride: int
 ) -> None:
     """Blocks that do not divide the tiles, register tiles that do not divide the blocks, one pass and several."""
-    out = convolution((1, 4 * LANES, 13, 15), 4 * LANES, 4 // stride, stride=stride, raw=True)
+    out = convolution((1, 2 * LANES, 13, 15), 2 * LANES, 4 // stride, stride=stride, raw=True)
     choice = {"block": block, "positions": positions, "vectors": vectors, "depth": depth * LANES}
     for edge in ("start", "end"):
         check(WINOGRAD_RAW_WEIGHT, "winograd_conv2d", [out], ["b"], LAYOUTS, choice, 2e-5, 3, edge, ["w"])
@@ -188,13 +185,16 @@ def test_a_pass_of_raw_weights_and_its_sums_stay_in_the_second_cache(size: int, 
     match = first_match(task_of(convolution((1, channels, size, size), channels, 4, raw=True), 16), machine)
     choice = {knob: int(value) for knob, value in match.space.default.items()}
     sums = 36 * choice["vectors"] * 64 * choice["block"]
-    assert max(36 * choice["vectors"] * 64 * choice["depth"], sums) <= machine.l2_bytes // 4
+    assert 36 * 64 * choice["depth"] <= machine.l2_bytes // 4 >= sums
     tiles = (-(-size // 4)) ** 2
     assert -(-tiles // choice["block"]) == 1, "so few tiles are one block, for which the weight is transformed once"
 
 
 def test_many_cores_share_what_raw_weights_are_multiplied_with() -> None:
+    """How sums are cut into passes, and so their rounding, does not depend on the number of cores."""
     task = task_of(convolution((1, 256, 14, 14), 256, 4, raw=True), 16)
-    match = first_match(task, replace(target("x86-64-v4"), cores=16))
+    found = [first_match(task, replace(target("x86-64-v4"), cores=cores)) for cores in (1, 2, 16)]
+    assert len({match.space.default["depth"] for match in found}) == 1
+    match = found[-1]
     program = match.apply(match.space.default).program
     assert 16 in [s.extent for s in walk_stmt(program.body) if isinstance(s, For) and s.kind == "parallel"]

@@ -75,7 +75,7 @@ def _space(task: KernelTask, target: Target, found: RawWeight) -> ScheduleSpace:
         "vectors": whole_groups(blocks),
         "depth": _passes(target, depth),
     }
-    passed = _depth(task, target, found, vectors)
+    passed = _depth(task, target, found)
     return ScheduleSpace(knobs, {"block": block, "positions": positions, "vectors": vectors, "depth": passed})
 
 
@@ -84,11 +84,13 @@ def _passes(target: Target, depth: int) -> tuple[int, ...]:
     return tuple(d for d in range(target.lanes, depth + 1, target.lanes) if depth % d == 0)
 
 
-def _depth(task: KernelTask, target: Target, found: RawWeight, vectors: int) -> int:
-    """Input channels of a pass: the most whose transformed weight takes a part of the second cache."""
+def _depth(task: KernelTask, target: Target, found: RawWeight) -> int:
+    """Input channels of a pass: the most whose transformed weight, for a vector of outputs, takes a part of the second
+    cache. How sums are cut, and so their rounding, does not depend on the number of threads.
+    """
     _, products, channels, _, groups, _ = chain_sizes(task, found.stages)
     least, *others = _passes(target, channels // groups)
-    most = target.l2_bytes // SUMS_PART // (4 * products * vectors * target.lanes)
+    most = target.l2_bytes // SUMS_PART // (4 * products * target.lanes)
     return max((d for d in others if d <= most), default=least)
 
 
@@ -99,6 +101,7 @@ def _least_cycles(task: KernelTask, target: Target, found: RawWeight) -> tuple[i
     repeats, of adding up the passes; and of the bytes of weights.
     """
     _, products, channels, outputs, groups, tiles = chain_sizes(task, found.stages)
+    passed = _depth(task, target, found)
     blocks, depth, taps = outputs // groups // target.lanes, channels // groups, prod(found.raw.shape[2:])
     slower = max(1.0, target.vector_bytes / target.multiply_bytes)
     cycles_a_byte = target.core.clock * target.cores * cache_seconds(1.0, target)
@@ -109,8 +112,7 @@ def _least_cycles(task: KernelTask, target: Target, found: RawWeight) -> tuple[i
         step = max(tile_step(positions, vectors, target), positions * vectors * slower / 2) + FROM_SECOND * vectors
         registers = -(-size // positions)
         multiplied = depth * products * registers * step
-        passes = depth // _depth(task, target, found, vectors)
-        added = passes * products * registers * positions * vectors * ADDED / 2 * slower
+        added = depth // passed * products * registers * positions * vectors * ADDED / 2 * slower
         read = 4 * products * size * depth * cycles_a_byte
         weights = vectors * depth * (transform + 4 * taps * target.lanes * cycles_a_byte)
         return rounds * (max(multiplied, read) + added + weights)
@@ -118,6 +120,7 @@ def _least_cycles(task: KernelTask, target: Target, found: RawWeight) -> tuple[i
     choices = [
         (size, positions, vectors)
         for vectors in whole_groups(blocks)
+        if vectors == 1 or 4 * products * passed * vectors * target.lanes <= target.l2_bytes // 2
         for size in even_blocks(tiles)
         for positions in range(1, min(size, most_positions(target, vectors)) + 1)
         if 4 * products * size * vectors * target.lanes <= target.l2_bytes // SUMS_PART or size == 1
