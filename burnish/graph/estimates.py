@@ -214,6 +214,8 @@ def _winograd(w: ConvSizes, m: int, target: Target, raw: bool = False) -> Estima
     traffic = cache_seconds(PHASED_TRAFFIC * (w.input_bytes + w.output_bytes), target)
     if prod(w.strides) > 1 and points_bytes > FAR_POINTS * target.l2_bytes:
         traffic += cache_seconds(2 * points_bytes, target)
+    elif raw and points_bytes > target.l2_bytes // 2:
+        traffic += cache_seconds(points_bytes, target)
     attrs: dict[str, Attribute] = {"m": m, "transforms_weight": True} if raw else {"m": m}
     return Estimate("winograd_conv2d", attrs, seconds + transforms + traffic, m <= STEADY_TILE)
 

@@ -180,6 +180,8 @@ def _schedule_tiles(s: Schedule, product: str, partial: str, tile: str, position
     over, tile = s.split(tile, positions)
     s.unroll(tile)
     s.compute_at(partial, over)
+    for padded in (s.loops(partial)[3], s.init_loops(partial)[-1]):
+        s.pad(padded, positions)
     i, j, oc, p, phase_h, phase_w, one, ic = s.loops(partial)
     block, lane = s.split(oc, lanes)
     s.reorder(i, j, phase_h, phase_w, one, ic, p, block, lane)
