@@ -196,7 +196,7 @@ def _winograd(w: ConvSizes, m: int, target: Target, raw: bool = False) -> Estima
     held = 0 if raw else weight_bytes
     efficiency = next(rate for share, rate in costs.efficiency if held <= share * target.l2_bytes)
     multiplying = arithmetic_seconds(2 * products * w.depth * outputs * tiles, target, efficiency)
-    if prod(w.strides) > 1:
+    if prod(w.strides) > 1 and not raw:
         multiplying *= costs.strided
     points_bytes = 4 * products * tiles * w.channels
     if raw and points_bytes > target.l2_bytes // 2:

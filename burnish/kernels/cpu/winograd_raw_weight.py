@@ -246,7 +246,7 @@ def _nests(task: KernelTask, target: Target, found: RawWeight) -> Describe:
         held = np.maximum((-(-tiles // block) - 1) * block + -(-block // positions) * positions, tiles)
         arrangements = {
             data.name: Arrangement((*data.shape[:3], held), ((0, 0), (1, 0), (2, 0), (3, 0), (2, lanes))),
-            weight.name: Arrangement(weight.shape, ((2, 0), (3, 0), (0, 0), (1, 0), (2, group))),
+            weight.name: Arrangement(weight.shape, ((2, 0), (3, 0), (0, 0), (1, 0), (2, group)), ((3, depth),)),
         }
         return domain.nest(levels, count, arrangements)
 
