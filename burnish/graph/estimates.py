@@ -41,7 +41,7 @@ PARTS_WORK = 24.0  # vector operations to make both parts of one input element
 POLYPHASE_TILES = (2, 4)
 STEADY_TILE = 2  # of Winograd's algorithm: errors 1.1 times those of direct convolutions, of 4 x 4 tiles 1.8
 SINGLE_EFFICIENCY = 0.7  # of products of the polyphase algorithm in register tiles of one vector
-FAR_POINTS = 4  # times the second cache: more points of strided windows are written and read behind it
+FAR_POINTS = 4  # times the second cache: more points of strided windows, and beside raw weights, are far behind it
 # Of Winograd's algorithm from raw weights: vector operations that a vector of them takes to be transposed, and one of
 # the transformed; the share of the second cache, one of so many, that a pass's weights, and that its sums may take.
 COPIED_WEIGHT, TRANSFORMED_WEIGHT, SUMS_PART = 9.0, 2.5, 4
@@ -199,7 +199,9 @@ def _winograd(w: ConvSizes, m: int, target: Target, raw: bool = False) -> Estima
     if prod(w.strides) > 1 and not raw:
         multiplying *= costs.strided
     points_bytes = 4 * products * tiles * w.channels
-    if raw and points_bytes > target.l2_bytes // 2:
+    if raw and points_bytes > FAR_POINTS * target.l2_bytes:
+        multiplying += memory_seconds(points_bytes * outputs // target.lanes, target)
+    elif raw and points_bytes > target.l2_bytes // 2:
         multiplying = max(multiplying, cache_seconds(points_bytes * outputs // target.lanes, target))
     streaming = memory_seconds(4 * prod(w.kernel) * w.depth * w.outputs if raw else weight_bytes, target)
     seconds = multiplying + streaming - costs.hidden * min(multiplying, streaming)
