@@ -3,7 +3,7 @@
 Layers of the TVM paper's Table 4.2 with bias and ReLU, in alternating calls of one process. `ratio` is the time with
 constant weights over that with weights as inputs, packing included; C2, C6 and C9 should reach 0.85.
 
-`python -m benchmarks.packing [LAYER ...] [--calls N] [--threads N] [--target NAME] [--json]`
+`python -m benchmarks.packing [LAYER ...] [--batch N] [--calls N] [--threads N] [--target NAME] [--json]`
 """
 
 import argparse
@@ -31,9 +31,10 @@ COPIES = ("pack", "transpose", "generic")  # templates of kernels that only move
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: medians in microseconds, and the algorithms' templates."""
+    """One layer: medians in microseconds, and the templates; ``same``: whether both are by the same algorithm."""
 
     layer: str
+    batch: int
     constant_us: float
     input_us: float
     ratio: float
@@ -42,17 +43,18 @@ class Row:
     error: float
 
 
-def graph_of(layer: layers.Convolution, constant: bool) -> tuple[Graph, dict[str, np.ndarray]]:
+def graph_of(layer: layers.Convolution, constant: bool, batch: int = 1) -> tuple[Graph, dict[str, np.ndarray]]:
     """The layer as a graph, and its feeds."""
+    shape = (batch, *layer.input_shape[1:])
     random = np.random.default_rng(0)
     scale = np.float32(np.sqrt(2 / np.prod(layer.weight_shape[1:])))
     weights = {
         "w": random.standard_normal(layer.weight_shape, np.float32) * scale,
         "b": random.standard_normal(layer.channels_out, np.float32) * np.float32(0.1),
     }
-    feeds = {"x": random.standard_normal(layer.input_shape, np.float32)}
+    feeds = {"x": random.standard_normal(shape, np.float32)}
     g = GraphBuilder()
-    x = g.input("x", layer.input_shape)
+    x = g.input("x", shape)
     for name, value in weights.items():
         if constant:
             g.constant(value, name)
@@ -64,10 +66,9 @@ def graph_of(layer: layers.Convolution, constant: bool) -> tuple[Graph, dict[str
     return g.build(g.add("relu", y)), feeds
 
 
-def templates_of(made: Compilation) -> str:
-    """The templates of the kernels that compute."""
-    found = [(s.kernel.template, s.task.label) for s in made.stages if s.kernel.template not in COPIES]
-    return " + ".join(f"{template}/{op}" for template, op in found)
+def templates_of(made: Compilation) -> list[tuple[str, str]]:
+    """(template, operator) of the kernels that compute."""
+    return [(s.kernel.template, s.task.label) for s in made.stages if s.kernel.template not in COPIES]
 
 
 def alternated(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
@@ -82,11 +83,11 @@ def alternated(calls: Sequence[Callable[[], object]], rounds: int) -> list[float
     return [statistics.median(each) for each in seconds]
 
 
-def measure(layer: layers.Convolution, rounds: int, threads: int | None, machine: str) -> Row:
+def measure(layer: layers.Convolution, batch: int, rounds: int, threads: int | None, machine: str) -> Row:
     """A layer both ways."""
     calls, names, error = [], [], 0.0
     for constant in (True, False):
-        graph, feeds = graph_of(layer, constant)
+        graph, feeds = graph_of(layer, constant, batch)
         made = compile_kernels(graph, target(machine))
         module, arrays = Module(assemble(made), threads), tuple(feeds.values())
         found = module(*arrays)
@@ -94,21 +95,24 @@ def measure(layer: layers.Convolution, rounds: int, threads: int | None, machine
         names.append(templates_of(made))
         calls.append(lambda module=module, arrays=arrays: module(*arrays))
     constant_s, input_s = alternated(calls, rounds)
-    same = names[0] == names[1]
-    return Row(layer.name, constant_s * 1e6, input_s * 1e6, constant_s / input_s, names[1], same, error)
+    same = [op for _, op in names[0]] == [op for _, op in names[1]]
+    words = " + ".join(f"{template}/{op}" for template, op in names[1])
+    return Row(layer.name, batch, constant_s * 1e6, input_s * 1e6, constant_s / input_s, words, same, error)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = {layer.name: layer for layer in (*layers.CONVOLUTIONS, *layers.DEPTHWISE)}
     parser.add_argument("layers", nargs="*", metavar="LAYER", help=f"among {', '.join(known)}; default {DEFAULT}")
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     check_names(parser, args.layers, known)
-    rows = [measure(known[name], args.calls, args.threads, args.target) for name in args.layers or DEFAULT]
+    names = args.layers or DEFAULT
+    rows = [measure(known[name], args.batch, args.calls, args.threads, args.target) for name in names]
     if args.json:
         print(stored([asdict(row) for row in rows], indent=1))
         return

@@ -1,6 +1,7 @@
 """The algorithm of every convolution and product with weights, by default the one estimated to be fastest.
 
-Constant weights are transformed here, at compile time; others by a node that is added, at every call.
+Constant weights are transformed here, at compile time; others at every call, by a node that is added, or within
+Winograd's algorithm.
 """
 
 from __future__ import annotations
@@ -79,10 +80,13 @@ def computed_by(
 ) -> list[Node]:
     """``node`` by an algorithm; the weight as that reads it is added to ``types``.
 
-    A constant one is added to ``constants``; for another, the node that computes it comes first.
+    A constant one is added to ``constants``; for another, the node that computes it comes first, if it is not
+    transformed within.
     """
     if chosen.op == node.op:
         return [node]
+    if chosen.attrs.get("transforms_weight"):
+        return [replace(node, op=chosen.op, attrs=chosen.attrs)]
     source = node.inputs[1]
     name = f"{source}.{chosen.op}{chosen.attrs.get('m', '')}"
     before: list[Node] = []
@@ -132,9 +136,9 @@ def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
 def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     """The algorithms of a node with weights, the one it has among them; none for other nodes.
 
-    Where the weights are no constant, an estimate includes the time to transform and pack them at every call. Of those
-    that are trained, by gradients that thousands of steps add up, only algorithms that round about as the definition
-    does are considered.
+    Where the weights are no constant, an estimate includes the time to transform and pack them at every call, of which
+    several nodes with the same weight have a share each. Of those that are trained, by gradients that thousands of
+    steps add up, only algorithms that round about as the definition does are considered.
     """
     if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32" or "float32" in target.rounded:
         return []
@@ -151,13 +155,14 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     images = borders(graph, node)
     found = [
         replace(e, seconds=e.seconds + conversion_seconds(graph, node, e.op, images, target))
-        for e in estimates(window, pads, target, plain=len(images) == 2)
+        for e in estimates(window, pads, target, len(images) == 2, constant)
     ]
     if constant:
         return found
     trained = graph.trained or bool(graph.states)
     kept = [e for e in found if e.steady or not trained]
-    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in kept]
+    readers = sum(other.op == node.op and other.inputs[1:2] == node.inputs[1:] for other in graph.nodes)
+    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target) / readers) for e in kept]
 
 
 def _band_block(graph: Graph, node: Node, target: Target) -> int:

@@ -41,7 +41,10 @@ PARTS_WORK = 24.0  # vector operations to make both parts of one input element
 POLYPHASE_TILES = (2, 4)
 STEADY_TILE = 2  # of Winograd's algorithm: errors 1.1 times those of direct convolutions, of 4 x 4 tiles 1.8
 SINGLE_EFFICIENCY = 0.7  # of products of the polyphase algorithm in register tiles of one vector
-FAR_POINTS = 4  # times the second cache: more points of strided windows are written and read behind it
+FAR_POINTS = 4  # times the second cache: more points of strided windows, and beside raw weights, are far behind it
+# Of Winograd's algorithm from raw weights: vector operations that a vector of them takes to be transposed, and one of
+# the transformed; the share of the second cache, one of so many, that a pass's weights, and that its sums may take.
+COPIED_WEIGHT, TRANSFORMED_WEIGHT, SUMS_PART = 9.0, 2.5, 4
 # Share of the cycles of register tiles that a direct convolution reaches, in the rows of a window inside of the image;
 # others are skipped.
 ROWS_EFFICIENCY = 0.72
@@ -138,8 +141,9 @@ class Estimate:
 
 
 def label_of(estimate: Estimate) -> str:
-    """The algorithm in a word: its operator, and the size m of its tiles."""
-    return estimate.op + (f" m={estimate.attrs['m']}" if "m" in estimate.attrs else "")
+    """The algorithm in a word: its operator, the size m of its tiles, and whether it transforms the weight within."""
+    size = f" m={estimate.attrs['m']}" if "m" in estimate.attrs else ""
+    return estimate.op + size + (" raw weight" if estimate.attrs.get("transforms_weight") else "")
 
 
 def _direct(w: ConvSizes, target: Target, pads: tuple[int, ...], plain: bool) -> Estimate:
@@ -173,8 +177,12 @@ def _whole_vectors(w: ConvSizes, target: Target) -> int:
     return -(-w.outputs // target.lanes) * target.lanes if w.outputs >= target.lanes else w.outputs
 
 
-def _winograd(w: ConvSizes, m: int, target: Target) -> Estimate | None:
-    """Multiply-adds, the streaming of the transformed weights, which they do not hide, and the transforms."""
+def _winograd(w: ConvSizes, m: int, target: Target, raw: bool = False) -> Estimate | None:
+    """Multiply-adds, the streaming of the transformed weights, which they do not hide, and the transforms.
+
+    ``raw``: weights are transformed within, for every block of tiles whose sums fit a part of the second cache, and
+    every vector of outputs reads all tiles, which may not stay in it.
+    """
     axes = list(zip(w.kernel, w.strides, strict=True))
     products = prod((m - 1) * stride + taps for taps, stride in axes)
     points = [m + taps_of(taps, stride) - 1 for taps, stride in axes]
@@ -185,21 +193,33 @@ def _winograd(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     outputs = _whole_vectors(w, target)
     weight_bytes = 4 * products * w.depth * outputs
     costs = WIDE if target.multiply_bytes >= 64 else NARROW
-    efficiency = next(rate for share, rate in costs.efficiency if weight_bytes <= share * target.l2_bytes)
+    held = 0 if raw else weight_bytes
+    efficiency = next(rate for share, rate in costs.efficiency if held <= share * target.l2_bytes)
     multiplying = arithmetic_seconds(2 * products * w.depth * outputs * tiles, target, efficiency)
-    if prod(w.strides) > 1:
+    if prod(w.strides) > 1 and not raw:
         multiplying *= costs.strided
-    streaming = memory_seconds(weight_bytes, target)
+    points_bytes = 4 * products * tiles * w.channels
+    if raw and points_bytes > FAR_POINTS * target.l2_bytes:
+        multiplying += memory_seconds(points_bytes * outputs // target.lanes, target)
+    elif raw and points_bytes > target.l2_bytes // 2:
+        multiplying = max(multiplying, cache_seconds(points_bytes * outputs // target.lanes, target))
+    streaming = memory_seconds(4 * prod(w.kernel) * w.depth * w.outputs if raw else weight_bytes, target)
     seconds = multiplying + streaming - costs.hidden * min(multiplying, streaming)
+    if raw:
+        blocks = -(-tiles // max(1, target.l2_bytes // SUMS_PART // (4 * products * target.lanes)))
+        each = COPIED_WEIGHT * prod(w.kernel) + TRANSFORMED_WEIGHT * products
+        seconds += arithmetic_seconds(2 * each * w.depth * w.outputs * blocks, target)
     data = products * w.channels * sum(points)
     results = prod(points) * outputs * (m + m * m / points[1])
     work = TRANSFORM_WORK if products <= FITTING_TILE else costs.large_tile
     transforms = arithmetic_seconds(work * tiles * (data + results) * 2, target)
     traffic = cache_seconds(PHASED_TRAFFIC * (w.input_bytes + w.output_bytes), target)
-    points_bytes = 4 * products * tiles * w.channels
     if prod(w.strides) > 1 and points_bytes > FAR_POINTS * target.l2_bytes:
         traffic += cache_seconds(2 * points_bytes, target)
-    return Estimate("winograd_conv2d", {"m": m}, seconds + transforms + traffic, m <= STEADY_TILE)
+    elif raw and points_bytes > target.l2_bytes // 2:
+        traffic += cache_seconds(points_bytes, target)
+    attrs: dict[str, Attribute] = {"m": m, "transforms_weight": True} if raw else {"m": m}
+    return Estimate("winograd_conv2d", attrs, seconds + transforms + traffic, m <= STEADY_TILE)
 
 
 def _in_launches(w: ConvSizes, m: int, target: Target) -> Estimate | None:
@@ -296,7 +316,12 @@ def _stem(w: ConvSizes, target: Target) -> Estimate:
 
 
 def packing_seconds(chosen: Estimate, w: ConvSizes, target: Target) -> float:
-    """Predicted seconds to transform and pack a weight for an algorithm: it is read once, the result written once."""
+    """Predicted seconds to transform and pack a weight for an algorithm: it is read once, the result written once.
+
+    None for one that transforms the weight within.
+    """
+    if chosen.attrs.get("transforms_weight"):
+        return 0.0
     taps = w.kernel[0] * w.kernel[1]
     plain = 4.0 * taps * w.depth * w.outputs
     m = chosen.attrs.get("m", 1)
@@ -326,11 +351,14 @@ def split_rows(out_h: int, pitch: int, groups: int, target: Target) -> tuple[int
     return -best[1], best[2]
 
 
-def estimates(w: ConvSizes, pads: tuple[int, ...], target: Target, plain: bool = False) -> list[Estimate]:
+def estimates(
+    w: ConvSizes, pads: tuple[int, ...], target: Target, plain: bool = False, constant: bool = True
+) -> list[Estimate]:
     """The algorithms that can compute a convolution on ``target``, and what they should take.
 
     Of one in groups, a block of channels that fills a vector must belong to one group. ``plain``: whether both its
-    images are row-major unless its algorithm wants blocks.
+    images are row-major unless its algorithm wants blocks. ``constant``: whether its weights are; the time to pack
+    others is not in it.
     """
     grouped, found = w.groups > 1, [_direct(w, target, pads, plain)]
     if target.machine.dialect.grid is not None:
@@ -342,6 +370,8 @@ def estimates(w: ConvSizes, pads: tuple[int, ...], target: Target, plain: bool =
     if grouped:
         place["groups"] = w.groups
     windows = [_winograd(w, m, target) for m in TILES] if w.depth % target.lanes == 0 else []
+    if not constant and w.depth % target.lanes == w.outputs % target.lanes == 0:
+        windows += [_winograd(w, m, target, raw=True) for m in TILES]
     rows = [] if grouped else [_polyphase(w, m, target) for m in POLYPHASE_TILES]
     found += [replace(e, attrs={**e.attrs, **place}) for e in (*windows, *rows) if e is not None]
     if grouped:

@@ -84,11 +84,13 @@ class CandidateNests:
 class Arrangement:
     """Where a buffer's elements lie: physical parts from the outermost, each (dimension, block; 0: its outer part).
 
-    Like :class:`burnish.loops.layout.Layout`, with blocks and extents that differ between candidates.
+    Like :class:`burnish.loops.layout.Layout`, with blocks and extents that differ between candidates. ``held``: of some
+    dimensions, the elements that are there at a time; those that follow are where the first ones were.
     """
 
     shape: tuple[Size, ...]
     parts: tuple[tuple[int, Size], ...]
+    held: tuple[tuple[int, Size], ...] = ()
 
     @staticmethod
     def of(layout: Layout, shape: tuple[Size, ...]) -> Arrangement:
@@ -107,6 +109,8 @@ class Arrangement:
             extent = -(-self.shape[dim] // span) if outer else block
             spans[dim] = span * extent
             distance = distance * extent
+        for dim, size in self.held:
+            found[dim].append((size, 0))
         return found
 
 

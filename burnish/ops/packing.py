@@ -13,6 +13,7 @@ from burnish.ops.convolution import band_depth, require_groups
 from burnish.ops.interpolation import entry, matrices
 from burnish.ops.operator import Ints, internal, operator, require, require_input
 from burnish.ops.polyphase import taps_of
+from burnish.ops.winograd import weight_points
 
 
 @operator
@@ -22,21 +23,7 @@ def winograd_weight(name: str, weight: Tensor, *, m: int, strides: Ints = (1, 1)
     Stages: ``name.rows`` [i, kw, o, d], and ``name``.
     """
     require_input(weight, "weight", 4, "[O, D, KH, KW]")
-    outputs, depth, kernel_h, kernel_w = weight.shape
-    g_h, g_w = (matrices(m, *axis)[1] for axis in zip((kernel_h, kernel_w), strides, strict=True))
-    dtype = weight.dtype
-
-    def row_of(i: Var, kw: Var, o: Var, d: Var) -> Expr:
-        kh = reduce_axis(kernel_h, "kh")
-        return sum_over(entry(g_h, i, kh.var, dtype) * weight[o, d, kh.var, kw], kh)
-
-    rows = compute((len(g_h), kernel_w, outputs, depth), row_of, f"{name}.rows")
-
-    def element(i: Var, j: Var, o: Var, d: Var) -> Expr:
-        kw = reduce_axis(kernel_w, "kw")
-        return sum_over(entry(g_w, j, kw.var, dtype) * rows[i, kw.var, o, d], kw)
-
-    return compute((len(g_h), len(g_w), outputs, depth), element, name)
+    return weight_points(name, weight, m, strides)
 
 
 @operator

@@ -32,6 +32,25 @@ def transform_weight(weight: np.ndarray, m: int, strides: Ints = (1, 1)) -> np.n
     return found.reshape(len(g_h), len(g_w), outputs, depth)
 
 
+def weight_points(name: str, weight: Tensor, m: int, strides: Ints) -> Tensor:
+    """``G g G^T`` [n, n, O, D] of a weight [O, D, KH, KW]; stages: ``name.rows`` [i, kw, o, d], and ``name``."""
+    outputs, depth, kernel_h, kernel_w = weight.shape
+    g_h, g_w = (matrices(m, *axis)[1] for axis in zip((kernel_h, kernel_w), strides, strict=True))
+    dtype = weight.dtype
+
+    def row_of(i: Var, kw: Var, o: Var, d: Var) -> Expr:
+        kh = reduce_axis(kernel_h, "kh")
+        return sum_over(entry(g_h, i, kh.var, dtype) * weight[o, d, kh.var, kw], kh)
+
+    rows = compute((len(g_h), kernel_w, outputs, depth), row_of, f"{name}.rows")
+
+    def element(i: Var, j: Var, o: Var, d: Var) -> Expr:
+        kw = reduce_axis(kernel_w, "kw")
+        return sum_over(entry(g_w, j, kw.var, dtype) * rows[i, kw.var, o, d], kw)
+
+    return compute((len(g_h), len(g_w), outputs, depth), element, name)
+
+
 @declare(layout_affinity=8.0)
 @operator
 def winograd_conv2d(
@@ -43,15 +62,19 @@ def winograd_conv2d(
     strides: Ints = (1, 1),
     pads: Ints = (1, 1, 1, 1),
     groups: int = 1,
+    transforms_weight: bool = False,
 ) -> Tensor:
     """The convolution of ``x`` [N, C, H, W] with a weight transformed by :func:`transform_weight`.
 
-    ``weight``: [n, n, O, C / groups]. Stages, p running over tiles of m x m outputs: ``name.pixels`` [p, c, r, s], the
-    padded inputs of a tile, ``name.rows`` [p, c, q, s] and ``name.data`` [q, r, c, p] (``B^T d B``), ``name.product``
-    [i, j, oc, p], a sum over the phases q of i and r of j, ``name.columns`` [p, oc, a, j], ``name``.
+    ``weight``: [n, n, O, C / groups]; with ``transforms_weight`` [O, C / groups, KH, KW], transformed by the stages
+    ``name.weight.rows`` and ``name.weight``. The others, p running over tiles of m x m outputs: ``name.pixels``
+    [p, c, r, s], the padded inputs of a tile, ``name.rows`` [p, c, q, s] and ``name.data`` [q, r, c, p] (``B^T d B``),
+    ``name.product`` [i, j, oc, p], a sum over the phases q of i and r of j, ``name.columns`` [p, oc, a, j], ``name``.
     """
     require_input(x, "x", 4, "[N, C, H, W]")
-    require_input(weight, "weight", 4, "[n, n, O, C / groups]")
+    require_input(weight, "weight", 4, "[O, C / groups, KH, KW]" if transforms_weight else "[n, n, O, C / groups]")
+    if transforms_weight:
+        weight = weight_points(f"{name}.weight", weight, m, strides)
     require(m in TILES, "attribute 'm'", m, f"one of {list(TILES)}")
     batch, channels, height, width = x.shape
     n_h, n_w, outputs, depth = weight.shape

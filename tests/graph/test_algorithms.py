@@ -1,11 +1,12 @@
 """The choice between direct, Winograd and split convolutions and products, and that a choice changes no answer."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from burnish.graph import Graph, GraphBuilder
+from burnish.graph import Graph, GraphBuilder, Node
 from burnish.graph.algorithms import alternatives, choose_algorithms, fastest
 from burnish.graph.costs import KERNEL, copy_seconds
 from burnish.graph.estimates import ConvSizes, Estimate, estimates, split_rows
@@ -277,3 +278,59 @@ def test_blocks_of_rows_cover_the_output(out_h: int, pitch: int, groups: int) ->
     assert pixels >= out_h * pitch
     assert pixels % 32 == 0
     assert rows == 1 or rows * pitch <= 1024
+
+
+def given_weights(channels: int, outputs: int, size: int, batch: int = 1, readers: int = 1) -> Graph:
+    """3x3 convolutions by a weight that is an input, between element-wise nodes."""
+    g = GraphBuilder()
+    w = g.input("w", (outputs, channels, 3, 3))
+    found = [
+        g.add("relu", g.add("conv2d", g.add("relu", g.input(f"x{n}", (batch, channels, size, size))), w, pads=(1,) * 4))
+        for n in range(readers)
+    ]
+    return g.build(*found)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(128, 28), (256, 14), (512, 7)])
+def test_a_weight_of_few_tiles_is_transformed_within(channels: int, size: int) -> None:
+    graph = given_weights(channels, channels, size)
+    after = choose_algorithms(graph, AVX512, exact=False)
+    assert [node.op for node in after.nodes] == ["relu", "winograd_conv2d", "relu"]
+    assert after.nodes[1].attrs["transforms_weight"] and after.nodes[1].inputs[1] == "w"
+
+
+@pytest.mark.parametrize("m", [2, 4])
+def test_a_weight_transformed_within_changes_no_answer(m: int) -> None:
+    def decide(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
+        return next(e for e in found if e.attrs.get("m") == m and e.attrs.get("transforms_weight"))
+
+    graph = given_weights(64, 32, 9)
+    after = choose_algorithms(graph, AVX512, False, decide)
+    verify(after)
+    feeds = {name: array(*graph.types[name].shape) for name in graph.inputs}
+    expected, found = (evaluate(g, feeds)[g.outputs[0]] for g in (graph, after))
+    np.testing.assert_allclose(found, expected, atol=2e-5 * abs(expected).max())
+
+
+def test_a_weight_that_is_constant_or_of_ragged_channels_is_not_transformed_within() -> None:
+    def within(graph: Graph) -> bool:
+        found = alternatives(graph, graph.nodes[1], AVX512)
+        assert any(e.op == "winograd_conv2d" for e in found)
+        return any(e.attrs.get("transforms_weight") for e in found)
+
+    assert within(given_weights(64, 64, 14))
+    assert not within(given_weights(64, 65, 14))
+    assert not within(convolutions(64, 64, 14))
+
+
+def test_readers_of_a_weight_share_the_time_to_pack_it() -> None:
+    one, many = (given_weights(256, 256, 14, readers=n) for n in (1, 8))
+
+    def seconds(graph: Graph, within: bool) -> float:
+        found = alternatives(graph, graph.nodes[1], AVX512)
+        own = [e for e in found if e.attrs.get("m") == 4 and bool(e.attrs.get("transforms_weight")) == within]
+        return own[0].seconds
+
+    assert seconds(one, True) == seconds(many, True)
+    weight = copy_seconds(4 * 9 * 256**2, 4 * 36 * 256**2, AVX512)
+    assert seconds(one, False) - seconds(many, False) == pytest.approx(weight * 7 / 8)

@@ -73,6 +73,9 @@ CASES = {  # by the template's name
     "pool_rows": Case("avg_pool2d", {"x": (1, 4, 32, 32)}, {"kernel": TWICE, "strides": TWICE}),
     "neighbouring_channels": Case("lrn", {"x": (1, 32, 8, 8)}, {"size": 5}, IMAGES),
     "winograd_conv2d": Case("winograd_conv2d", {"x": (1, 32, 16, 16), "w": (6, 6, 32, 32)}, {}, IMAGES),
+    "winograd_raw_weight": Case(
+        "winograd_conv2d", {"x": (1, 32, 16, 16), "p": (32, 32, 3, 3)}, {"transforms_weight": True}, IMAGES
+    ),
     "polyphase_conv2d": Case(
         "polyphase_conv2d", {"x": (1, 3, 32, 32), "w": (6, 5, 3, 2, 32)}, {"kernel_w": 5, "strides": TWICE}
     ),

@@ -113,6 +113,8 @@ TASKS: dict[str, tuple[str, KernelTask]] = {
                                                     {"m": 2, "strides": (2, 2)}, IMAGES)),
     "grouped winograd": ("winograd_conv2d", task_of("winograd_conv2d", {"x": (1, 64, 28, 28), "w": (6, 6, 96, 32)},
                                                     {"groups": 2}, IMAGES)),
+    "raw winograd": ("winograd_raw_weight", task_of("winograd_conv2d", {"x": (1, 64, 28, 28), "w": (64, 64, 3, 3)},
+                                                    {"transforms_weight": True}, IMAGES)),
     "stem": ("polyphase_conv2d", task_of("polyphase_conv2d", *STEM, ("out",))),
     "row-major stem": ("polyphase_conv2d", task_of("polyphase_conv2d", *STEM)),
     "polyphase": ("polyphase_conv2d", task_of("polyphase_conv2d", *STRIDED, IMAGES)),

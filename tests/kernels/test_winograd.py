@@ -9,6 +9,7 @@ import pytest
 
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
+from burnish.kernels.cpu.winograd_raw_weight import WINOGRAD_RAW_WEIGHT
 from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.templates import first_match
 from burnish.loops.expr import maximum
@@ -24,12 +25,19 @@ Check = Callable[..., Choice]
 
 
 def convolution(
-    x: tuple[int, ...], outputs: int, m: int, pads: tuple[int, ...] = (1, 1, 1, 1), stride: int = 1, groups: int = 1
+    x: tuple[int, ...],
+    outputs: int,
+    m: int,
+    pads: tuple[int, ...] = (1, 1, 1, 1),
+    stride: int = 1,
+    groups: int = 1,
+    raw: bool = False,
 ) -> Tensor:
-    """relu(winograd(x, w) + bias + residual) of a 3 x 3 window."""
-    n = (m - 1) * stride + 3
-    data, weight = placeholder(x, name="x"), placeholder((n, n, outputs, x[1] // groups), name="w")
-    attrs = {"m": m, "strides": (stride, stride), "pads": pads, "groups": groups}
+    """relu(winograd(x, w) + bias + residual) of a 3 x 3 window. ``raw``: the kernel transforms the weight."""
+    n, depth = (m - 1) * stride + 3, x[1] // groups
+    data = placeholder(x, name="x")
+    weight = placeholder((outputs, depth, 3, 3) if raw else (n, n, outputs, depth), name="w")
+    attrs = {"m": m, "strides": (stride, stride), "pads": pads, "groups": groups, "transforms_weight": raw}
     (y,) = OPERATORS["winograd_conv2d"].define("y", [data, weight], attrs)
     bias, residual = placeholder((outputs, 1, 1), name="b"), placeholder(y.shape, name="r")
     return compute(
@@ -127,3 +135,66 @@ def test_an_answer_is_the_same_for_any_split(check: Check) -> None:
     choice: Choice = {"placement": "shared", "block": 5, "positions": 5, "vectors": 1}
     out = convolution((1, LANES, 15, 13), 3 * LANES, 4)
     check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS, choice, threads=16)
+
+
+# --- from raw weights -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "channels", "outputs", "m", "stride"),
+    [
+        (7, 1, 2 * LANES, 2 * LANES, 4, 1), (7, 2, LANES, LANES, 2, 1), (13, 1, LANES, 3 * LANES, 4, 1),
+        (15, 2, LANES, LANES, 2, 2),
+    ],
+)  # fmt: skip
+def test_raw_weights(check: Check, size: int, batch: int, channels: int, outputs: int, m: int, stride: int) -> None:
+    out = convolution((batch, channels, size, size + 1), outputs, m, stride=stride, raw=True)
+    check(WINOGRAD_RAW_WEIGHT, "winograd_conv2d", [out], ["b"], LAYOUTS, packed_at_call=["w"], cores=size)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("block", "positions", "vectors", "depth"), [(1, 1, 1, 1), (5, 3, 2, 2), (16, 16, 1, 1)])
+def test_every_pass_of_raw_weights(
+    check: Check, block: int, positions: int, vectors: int, depth: int, stride: int
+) -> None:
+    """Blocks that do not divide the tiles, register tiles that do not divide the blocks, one pass and several."""
+    out = convolution((1, 2 * LANES, 13, 15), 2 * LANES, 4 // stride, stride=stride, raw=True)
+    choice = {"block": block, "positions": positions, "vectors": vectors, "depth": depth * LANES}
+    for edge in ("start", "end"):
+        check(WINOGRAD_RAW_WEIGHT, "winograd_conv2d", [out], ["b"], LAYOUTS, choice, 2e-5, 3, edge, ["w"])
+
+
+def test_raw_weights_of_groups(check: Check) -> None:
+    out = convolution((1, 4 * LANES, 13, 15), 6 * LANES, 4, groups=2, raw=True)
+    made = check(WINOGRAD_RAW_WEIGHT, "winograd_conv2d", [out], ["b"], LAYOUTS, packed_at_call=["w"])
+    assert made["vectors"] in (1, 3), "a register tile's channels belong to one group"
+
+
+@pytest.mark.parametrize(("channels", "outputs"), [(16, 20), (16, 24)])
+def test_raw_weights_are_whole_vectors_of_channels(channels: int, outputs: int) -> None:
+    machine = target("x86-64-v4")
+    task = task_of(convolution((1, channels, 6, 6), outputs, 4, raw=True), 16)
+    assert first_match(task, machine).template is GENERIC
+    whole = task_of(convolution((1, channels, 6, 6), 32, 4, raw=True), 16)
+    assert first_match(whole, machine).template is WINOGRAD_RAW_WEIGHT
+
+
+@pytest.mark.parametrize(("size", "channels"), [(14, 256), (28, 128), (7, 512)])
+def test_a_pass_of_raw_weights_and_its_sums_stay_in_the_second_cache(size: int, channels: int) -> None:
+    machine = target("x86-64-v4")
+    match = first_match(task_of(convolution((1, channels, size, size), channels, 4, raw=True), 16), machine)
+    choice = {knob: int(value) for knob, value in match.space.default.items()}
+    sums = 36 * choice["vectors"] * 64 * choice["block"]
+    assert 36 * 64 * choice["depth"] <= machine.l2_bytes // 4 >= sums
+    tiles = (-(-size // 4)) ** 2
+    assert -(-tiles // choice["block"]) == 1, "so few tiles are one block, for which the weight is transformed once"
+
+
+def test_many_cores_share_what_raw_weights_are_multiplied_with() -> None:
+    """How sums are cut into passes, and so their rounding, does not depend on the number of cores."""
+    task = task_of(convolution((1, 256, 14, 14), 256, 4, raw=True), 16)
+    found = [first_match(task, replace(target("x86-64-v4"), cores=cores)) for cores in (1, 2, 16)]
+    assert len({match.space.default["depth"] for match in found}) == 1
+    match = found[-1]
+    program = match.apply(match.space.default).program
+    assert 16 in [s.extent for s in walk_stmt(program.body) if isinstance(s, For) and s.kind == "parallel"]

@@ -26,6 +26,7 @@ from burnish.kernels.cpu.transposed import TRANSPOSED_1X1, TRANSPOSED_PHASES
 from burnish.kernels.cpu.weight_gradient import WEIGHT_GRADIENT
 from burnish.kernels.cpu.window_rows import DEPTHWISE_ROWS, POOL_ROWS
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
+from burnish.kernels.cpu.winograd_raw_weight import WINOGRAD_RAW_WEIGHT
 from burnish.kernels.template import Template
 
 TEMPLATES: tuple[Template[Any], ...] = (
@@ -44,6 +45,7 @@ TEMPLATES: tuple[Template[Any], ...] = (
     POOL_ROWS,
     LRN,
     WINOGRAD_CONV,
+    WINOGRAD_RAW_WEIGHT,
     POLYPHASE_CONV,
     SPLIT_CONV,
     SPLIT_MATMUL,

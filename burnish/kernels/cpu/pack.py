@@ -109,12 +109,12 @@ def _schedule_map(s: Schedule, task: KernelTask, physical: list[tuple[str, int, 
     s.vectorize(lane)
     if outer and _has_whole_blocks(task, lanes):  # else the last block would be cut off
         copy = s.cache_read(task.inputs[0].name, "local", single_output(task))
-        _transposed_copy(s, copy, outer[-1], lanes)
+        transposed_copy(s, copy, outer[-1], lanes)
     if outer or rest:
         parallel_over(s, outer or rest[:1])
 
 
-def _transposed_copy(s: Schedule, copy: str, at: str, lanes: int) -> None:
+def transposed_copy(s: Schedule, copy: str, at: str, lanes: int) -> None:
     """A block of a weight [O, C, KH, KW] with vectors of outputs innermost, transposed from runs of its rows."""
     s.compute_at(copy, at)
     s.transform_layout(copy, f"ACDB{lanes}a")
@@ -170,7 +170,7 @@ def _schedule_transform(
         mark(s, "unroll", i, kw)
         s.vectorize(o)
     if copy:
-        _transposed_copy(s, copy, shared[-1], lanes)
+        transposed_copy(s, copy, shared[-1], lanes)
     parallel_over(s, shared)
 
 

@@ -48,8 +48,11 @@ class WinogradStages(NamedTuple):
     conv: Tensor
 
 
-def _chain(task: KernelTask, target: Target) -> WinogradStages | None:
-    """The chain in a task of one output between images in channel blocks, with no view fused in front."""
+def chain(task: KernelTask, target: Target, reducing: int = 5) -> WinogradStages | None:
+    """The chain in a task of one output between images in channel blocks, with no view fused in front.
+
+    ``reducing``: the stages that reduce, which are two more where the weight is transformed too.
+    """
     product, out = task.anchor(), task.outputs[0]
     if product is None or len(product.inputs) != 2 or len(task.outputs) != 1:
         return None
@@ -62,7 +65,7 @@ def _chain(task: KernelTask, target: Target) -> WinogradStages | None:
     fits = (
         source in task.inputs
         and out.shape == conv.shape
-        and sum(isinstance(t.body, Reduce) for t in task.stages()) == 5
+        and sum(isinstance(t.body, Reduce) for t in task.stages()) == reducing
         and is_blocked(task.layout(out.name), 1, target.lanes)
         and is_blocked(task.layout(source.name), 1, target.lanes)
         and source.shape[1] % target.lanes == 0
@@ -70,7 +73,7 @@ def _chain(task: KernelTask, target: Target) -> WinogradStages | None:
     return WinogradStages(pixels, rows, data, weight, product, columns, conv) if fits else None
 
 
-def _sizes(task: KernelTask, found: WinogradStages) -> tuple[int, int, int, int, int, int]:
+def chain_sizes(task: KernelTask, found: WinogradStages) -> tuple[int, int, int, int, int, int]:
     """(m, products of a tile, input channels, output channels, groups of channels, tiles)."""
     height, width, channels, tiles = found.data.shape
     depth = found.weight.shape[3]
@@ -78,7 +81,7 @@ def _sizes(task: KernelTask, found: WinogradStages) -> tuple[int, int, int, int,
 
 
 def _space(task: KernelTask, target: Target, found: WinogradStages) -> ScheduleSpace:
-    m, products, channels, outputs, groups, tiles = _sizes(task, found)
+    m, products, channels, outputs, groups, tiles = chain_sizes(task, found)
     blocks = -(-outputs // groups // target.lanes)
     positions, vectors = register_tile(target, tiles, blocks, padded=True)
     weight_bytes = 4 * products * (channels // groups) * outputs
@@ -119,7 +122,7 @@ def _busiest_least(
     of tiles or by channels alone would leave cores idle: cycles of register tiles, and bytes from behind its caches.
     ``usual``: the choice that stays unless another is surely faster.
     """
-    _, products, channels, outputs, groups, tiles = _sizes(task, found)
+    _, products, channels, outputs, groups, tiles = chain_sizes(task, found)
     depth = products * (channels // groups)
     weight_bytes, tile_bytes = 4 * depth * outputs, 4 * products * channels
     cycles_a_byte = target.core.clock * target.cores * cache_seconds(1.0, target)
@@ -136,12 +139,11 @@ def _busiest_least(
         waited = 0.0 if private else BARRIER * target.cores * target.core.clock
         return rounds * products_of_panel * (panels if private else 1) + (weights + data) * cycles_a_byte + waited
 
-    sizes = {-(-tiles // count) for count in range(1, tiles + 1)}
     choices = [
         (placement, size, positions, vectors)
         for placement in ("shared", "tile")
         for vectors in whole_groups(blocks)
-        for size in sorted(sizes)
+        for size in even_blocks(tiles)
         for positions in range(1, min(size, most_positions(target, vectors)) + 1)
         if not target.element_lanes or fits_elements(target, positions, vectors)
     ]
@@ -151,12 +153,17 @@ def _busiest_least(
 
 def _blocks(tiles: int, row: int) -> tuple[int, ...]:
     """Sizes of blocks, the least ones for as many, and whole rows of tiles."""
-    return tuple(sorted({-(-tiles // count) for count in range(1, tiles + 1)} | {*range(row, tiles, row)}))
+    return tuple(sorted({*even_blocks(tiles), *range(row, tiles, row)}))
+
+
+def even_blocks(tiles: int) -> tuple[int, ...]:
+    """Sizes of blocks, the least ones for as many."""
+    return tuple(sorted({-(-tiles // count) for count in range(1, tiles + 1)}))
 
 
 def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choice) -> Schedule:
     """Schedule of a choice. What depends on few choices comes first: a process that makes many makes it once."""
-    m, products, *_ = _sizes(task, found)
+    m, products, *_ = chain_sizes(task, found)
     lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
     pixels, rows, data, weight, product, columns, conv = (t.name for t in found)
     s = Schedule(task.program())
@@ -166,8 +173,8 @@ def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choi
     accumulator = s.cache_write(product, "register")
     apply_layouts(s, task, {**channel_constants(task, lanes), weight: f"CABD{vectors * lanes}c"})
     in_registers = products <= target.vector_registers
-    _schedule_data(s, pixels, rows, data, lanes, in_registers)
-    tiles, oc_block = _schedule_output(s, out, conv, columns, m, lanes, in_registers)
+    schedule_data(s, pixels, rows, data, lanes, in_registers)
+    tiles, oc_block = schedule_output(s, out, conv, columns, m, lanes, in_registers)
     _vectorize_product(s, product, accumulator, lanes)
 
     # Blocks of tiles and groups of channels around everything, and the products of both.
@@ -193,7 +200,7 @@ def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choi
     return s
 
 
-def _schedule_data(s: Schedule, pixels: str, rows: str, data: str, lanes: int, in_registers: bool) -> None:
+def schedule_data(s: Schedule, pixels: str, rows: str, data: str, lanes: int, in_registers: bool) -> None:
     """The input transform, a tile at a time, in vectors of channels: its columns, then its rows.
 
     ``in_registers``: all of a tile is held in registers, else only a column or a row.
@@ -217,7 +224,7 @@ def _schedule_data(s: Schedule, pixels: str, rows: str, data: str, lanes: int, i
         mark(s, "unroll", row, column)
 
 
-def _schedule_output(
+def schedule_output(
     s: Schedule, out: str, conv: str, columns: str, m: int, lanes: int, in_registers: bool
 ) -> tuple[str, str]:
     """The nest that stores the result: tiles, blocks of channels, the pixels of a tile. Returns the first two loops."""
@@ -322,4 +329,4 @@ def _nests(task: KernelTask, target: Target, found: WinogradStages) -> Describe:
     return describe
 
 
-WINOGRAD_CONV = Template("winograd_conv2d", _chain, _space, _apply, _nests)
+WINOGRAD_CONV = Template("winograd_conv2d", chain, _space, _apply, _nests)
