@@ -38,6 +38,7 @@ from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
 from burnish.graph.rewrite import renamed_tensors
 from burnish.graph.scale_gradients import sum_columns
+from burnish.graph.sliced_sums import reduce_slices
 from burnish.graph.wide_reads import widen_readers
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import KernelTask
@@ -54,6 +55,7 @@ from burnish.ops import OPERATORS
 from burnish.pipeline.bundles import bundle_groups
 from burnish.pipeline.joined import join_groups
 from burnish.pipeline.kernel import KernelConfig
+from burnish.pipeline.several_results import fuse_several
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def plan_kernels(
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, dtypes)), lanes)
     graph = block_aggregations(graph, driver)
     if target.machine.dialect.grid is not None:
-        graph = widen_readers(sum_columns(graph))
+        graph = widen_readers(reduce_slices(sum_columns(graph)))
     found = offload(graph, grouped(graph, lanes, fused), target)
     if fused and not exact:
         found = _joined(graph, found, target)
@@ -148,6 +150,9 @@ def plan_kernels(
     if grid is not None and fused:
         planned = KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
         plain = {*layouts, *pieces, *views}
+        if not exact:
+            joining = [template for template in templates(target.driver) if template.joins]
+            groups = fuse_several(graph, groups, _taking(joining, target), planned.computes, plain)
         groups = bundle_groups(
             graph, groups, lambda g: planned.computes(g) and plain.isdisjoint((*g.inputs, *g.outputs))
         )
@@ -250,7 +255,12 @@ def _joined(graph: Graph, groups: list[Group], target: Target) -> list[Group]:
     found = [template for template in templates(target.driver) if template.joins]
     if not found:
         return groups
-    return join_groups(graph, groups, lambda of, group: takes(of, group, target.driver, (), found))
+    return join_groups(graph, groups, _taking(found, target))
+
+
+def _taking(among: Sequence[Template[Any]], target: Target) -> Callable[[Graph, Group], bool]:
+    """Whether one of some templates takes a group."""
+    return lambda graph, group: takes(graph, group, target.driver, (), among)
 
 
 def takes(
