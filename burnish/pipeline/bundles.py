@@ -49,7 +49,7 @@ class _Bundles:
         for group in self.groups:
             for name in group.inputs:
                 users.setdefault(name, []).append(group)
-        given = {*graph.inputs, *graph.constants}
+        given = {*graph.inputs, *graph.constants, *self._arranged(maps)}
         for group in reversed(maps):
             (name,) = group.outputs
             late = all(id(user) in found for user in users.get(name, ()))
@@ -60,6 +60,16 @@ class _Bundles:
             )
             if last or short or given.issuperset(group.inputs):
                 found.add(id(group))
+        return found
+
+    def _arranged(self, maps: Sequence[Group]) -> set[str]:
+        """What maps make of parameters, that takes no more memory than what it is made of: as halves, or turned."""
+        graph = self.graph
+        found = {*graph.states, *graph.constants}
+        for group in maps:
+            most = max((graph.types[name].nbytes for name in group.inputs), default=0)
+            if found.issuperset(group.inputs) and graph.types[group.outputs[0]].nbytes <= most:
+                found.update(group.outputs)
         return found
 
     def run(self) -> list[Group]:
