@@ -8,19 +8,22 @@ all that could be computed then go along: one launch, whose blocks are divided a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from burnish.graph.fuse import Group
-from burnish.graph.graph import Graph
+from burnish.graph.fusion_properties import facts_of
+from burnish.graph.graph import Graph, Node
 from burnish.loops.sizes import is_size
 from burnish.ops import is_opaque
 
 SHORT = 1 << 16  # bytes of tensors that may as well be there earlier, or later
+MOST_TERMS = 64  # of a reduction that one thread computes
 MOST_TENSORS = 384  # of a bundle: their addresses are parameters of a launch, which are 4 KiB in all
 
 
 def bundle_groups(graph: Graph, groups: Sequence[Group], is_map: Callable[[Group], bool]) -> list[Group]:
     """The groups in topological order, with maps that are put off together as one. ``is_map``: whether a group is a
-    kernel of its own that computes each element of one tensor by itself.
+    kernel of its own and :func:`is_plain_map`.
     """
     return _Bundles(graph, groups, is_map).run()
 
@@ -37,7 +40,7 @@ class _Bundles:
         for group in groups:
             for name in {*group.inputs} & graph.states.keys():
                 self.readers[name] = self.readers.get(name, 0) + 1
-        self.movable = self._movable([group for group in groups if is_map(group) and _is_plain(graph, group)])
+        self.movable = self._movable([group for group in groups if is_map(group)])
         self.held = {g.outputs[0]: g for g in groups if id(g) in self.movable}  # by what they compute; without a place
         self.known = {*graph.inputs, *graph.constants}  # what has been computed, or is given
         self.result: list[Group] = []
@@ -123,11 +126,24 @@ class _Bundles:
         return Group(tuple(nodes), tuple(inputs), tuple(group.outputs[0] for group in groups))
 
 
-def _is_plain(graph: Graph, group: Group) -> bool:
-    """Whether a group has one result, of a known number of elements, more than none, and no heart of another kind."""
-    if group.anchor is not None or group.alias or len(group.outputs) != 1 or not group.nodes:
+def is_plain_map(graph: Graph, group: Group) -> bool:
+    """Whether a group has one result, of a known number of elements, more than none, each of which is computed by
+    itself, or from a few by a reduction.
+    """
+    if group.alias or len(group.outputs) != 1 or not group.nodes:
         return False
-    shapes = [graph.types[name].shape for name in (*group.inputs, *group.outputs)]
+    if group.anchor is not None and not _reduces_few(graph, group.anchor):
+        return False
+    names = {name for node in group.nodes for name in (*node.inputs, *node.outputs)}
+    shapes = [graph.types[name].shape for name in names]
     return not any(is_size(d) or d == 0 for shape in shapes for d in shape) and not any(
         is_opaque(node.op) for node in group.nodes
     )
+
+
+def _reduces_few(graph: Graph, node: Node) -> bool:
+    """Whether each element of a node's result is reduced from a few."""
+    if facts_of(graph, node).kind != "reduction" or len(node.outputs) != 1:
+        return False
+    whole, own = (graph.types[name].shape for name in (node.inputs[0], node.outputs[0]))
+    return not any(map(is_size, (*whole, *own))) and prod(whole) <= MOST_TERMS * prod(own)
