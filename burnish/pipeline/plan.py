@@ -33,6 +33,7 @@ from burnish.graph.layout import (
     separate_outputs,
     weights_of,
 )
+from burnish.graph.narrow_selections import narrow_selections
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
@@ -137,7 +138,7 @@ def plan_kernels(
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, dtypes)), lanes)
     graph = block_aggregations(graph, driver)
     if target.machine.dialect.grid is not None:
-        graph = widen_readers(reduce_slices(sum_columns(graph)))
+        graph = widen_readers(narrow_selections(reduce_slices(sum_columns(graph))))
     found = offload(graph, grouped(graph, lanes, fused), target)
     if fused and not exact:
         found = _joined(graph, found, target)
