@@ -13,8 +13,10 @@ from math import prod
 from burnish.graph.fuse import Group
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
+from burnish.loops.expr import Reduce
 from burnish.loops.sizes import is_size
-from burnish.ops import is_opaque
+from burnish.loops.tensor import placeholder, stages
+from burnish.ops import OPERATORS, is_opaque
 
 SHORT = 1 << 16  # bytes of tensors that may as well be there earlier, or later
 MOST_TERMS = 64  # of a reduction that one thread computes
@@ -130,20 +132,20 @@ def is_plain_map(graph: Graph, group: Group) -> bool:
     """Whether a group has one result, of a known number of elements, more than none, each of which is computed by
     itself, or from a few by a reduction.
     """
-    if group.alias or len(group.outputs) != 1 or not group.nodes:
+    if group.alias or len(group.outputs) != 1 or any(is_opaque(node.op) for node in group.nodes):
         return False
-    if group.anchor is not None and not _reduces_few(graph, group.anchor):
+    if any(facts_of(graph, n).kind != "injective" and not (n is group.anchor and _reduces_few(graph, n)) for n in group.nodes):
         return False
     names = {name for node in group.nodes for name in (*node.inputs, *node.outputs)}
-    shapes = [graph.types[name].shape for name in names]
-    return not any(is_size(d) or d == 0 for shape in shapes for d in shape) and not any(
-        is_opaque(node.op) for node in group.nodes
-    )
+    return not any(is_size(d) or d == 0 for name in names for d in graph.types[name].shape)
 
 
 def _reduces_few(graph: Graph, node: Node) -> bool:
-    """Whether each element of a node's result is reduced from a few."""
-    if facts_of(graph, node).kind != "reduction" or len(node.outputs) != 1:
+    """Whether each element of a node's result is reduced from a few, in one stage."""
+    if facts_of(graph, node).kind != "reduction":
         return False
-    whole, own = (graph.types[name].shape for name in (node.inputs[0], node.outputs[0]))
-    return not any(map(is_size, (*whole, *own))) and prod(whole) <= MOST_TERMS * prod(own)
+    types = [graph.types[name] for name in node.inputs]
+    results = OPERATORS[node.op].define("y", [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)], node.attrs)
+    sums = [t.body for t in stages(results) if isinstance(t.body, Reduce)]
+    extents = [axis.extent for body in sums for axis in body.axes]
+    return len(sums) == 1 and not any(map(is_size, extents)) and prod(extents) <= MOST_TERMS

@@ -17,6 +17,8 @@ from burnish.ops import is_opaque
 
 MOST_BYTES = 1 << 20  # of a tensor of such a kernel: of more, its memory takes longer than a launch
 
+NEAR = 24  # groups between two that wait for each other in nothing and are one kernel all the same
+
 Takes = Callable[[Graph, Group], bool]
 
 
@@ -96,6 +98,14 @@ class _Fusion:
                 name = self.groups[self.producer[name]].inputs[0]
             if name in self.producer:
                 yield from (numbers - self.views for numbers in self._short_readers(name, seed))
+        yield from ({number} for number in self._beside(seed))
+
+    def _beside(self, seed: int) -> list[int]:
+        """Short groups nearby, of results of the same shape, that reduce something."""
+        shape = self.graph.types[self.groups[seed].outputs[0]].shape
+        near = [number for number in sorted(self.short) if 0 < self.rank[number] - self.rank[seed] <= NEAR]
+        groups = ((number, self.groups[number]) for number in near)
+        return [n for n, g in groups if self.graph.types[g.outputs[0]].shape == shape and self._reduces(g)]
 
     def _short_readers(self, name: str, seed: int, views: frozenset[int] = frozenset()) -> Iterator[set[int]]:
         """Each short group that reads a tensor, or a view of it, with the views between."""
