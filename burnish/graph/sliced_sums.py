@@ -48,7 +48,9 @@ def _moved(new: Rewrite, node: Node) -> Sequence[str] | None:
 def _are_disjoint(readers: Sequence[Node], size: int) -> bool:
     """Whether all readers are slices, of steps of one, of which no two share an element."""
     attrs: list[Any] = [reader.attrs for reader in readers]
-    if any(reader.op != "slice" or {*own.get("steps", (1,))} != {1} for reader, own in zip(readers, attrs, strict=True)):
+    if any(
+        reader.op != "slice" or {*own.get("steps", (1,))} != {1} for reader, own in zip(readers, attrs, strict=True)
+    ):
         return False
     places = [(own["starts"], own["extents"]) for own in attrs]
     return size > 0 and not any(

@@ -134,7 +134,10 @@ def is_plain_map(graph: Graph, group: Group) -> bool:
     """
     if group.alias or len(group.outputs) != 1 or any(is_opaque(node.op) for node in group.nodes):
         return False
-    if any(facts_of(graph, n).kind != "injective" and not (n is group.anchor and _reduces_few(graph, n)) for n in group.nodes):
+    if any(
+        facts_of(graph, n).kind != "injective" and not (n is group.anchor and _reduces_few(graph, n))
+        for n in group.nodes
+    ):
         return False
     names = {name for node in group.nodes for name in (*node.inputs, *node.outputs)}
     return not any(is_size(d) or d == 0 for name in names for d in graph.types[name].shape)
@@ -145,7 +148,9 @@ def _reduces_few(graph: Graph, node: Node) -> bool:
     if facts_of(graph, node).kind != "reduction":
         return False
     types = [graph.types[name] for name in node.inputs]
-    results = OPERATORS[node.op].define("y", [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)], node.attrs)
+    results = OPERATORS[node.op].define(
+        "y", [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)], node.attrs
+    )
     sums = [t.body for t in stages(results) if isinstance(t.body, Reduce)]
     extents = [axis.extent for body in sums for axis in body.axes]
     return len(sums) == 1 and not any(map(is_size, extents)) and prod(extents) <= MOST_TERMS

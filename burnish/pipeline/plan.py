@@ -267,7 +267,9 @@ def _joined(graph: Graph, groups: list[Group], target: Target) -> list[Group]:
 def _parts(made: KernelPlan, target: Target) -> Callable[[Graph, Group], int]:
     """The number of partial sums that the default kernel of a group adds in a launch of its own."""
     constants = dict(made.graph.constants)
-    return lambda graph, group: first_match(make_task(replace(made, graph=graph), group, constants)[0].hinted, target).parts
+    return lambda graph, group: (
+        first_match(make_task(replace(made, graph=graph), group, constants)[0].hinted, target).parts
+    )
 
 
 def _taking(among: Sequence[Template[Any]], target: Target) -> Callable[[Graph, Group], bool]:

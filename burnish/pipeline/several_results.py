@@ -166,7 +166,9 @@ class _Fusion:
 
     def _in_order(self) -> list[int]:
         """The groups' numbers so that each is behind those that it reads, else from the least."""
-        waits = {number: {self.producer[n] for n in g.inputs if n in self.producer} for number, g in self.groups.items()}
+        waits = {
+            number: {self.producer[n] for n in g.inputs if n in self.producer} for number, g in self.groups.items()
+        }
         ready = [number for number, before in waits.items() if not before]
         heapq.heapify(ready)
         result = list[int]()

@@ -1,4 +1,4 @@
-"""Bundles: several maps or short reductions that do not wait for each other as one launch, whose blocks are divided among them."""
+"""Bundles: maps and short reductions that wait for each other in nothing, as one launch whose blocks they share."""
 
 from __future__ import annotations
 
