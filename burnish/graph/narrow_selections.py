@@ -18,7 +18,7 @@ SELECTIONS = ("max_pool2d", "reduce_max", "reduce_min")
 
 
 def narrow_selections(graph: Graph) -> Graph:
-    """``graph`` with such selections, and their gradients, of narrow numbers, and without conversions there and back."""
+    """``graph`` with such selections and their gradients of narrow numbers, without conversions there and back."""
     return rewrite(graph, _narrowed) if any(_selects(node) for node in graph.nodes) else graph
 
 

@@ -1,6 +1,6 @@
 """Reductions of slices in the place of slices of reductions, on devices where every launch has a price.
 
-What reads a slice of a reduction waits for a launch of its own; a reduction of a slice may be part of one that reads it.
+What reads a slice of a reduction waits for a launch of its own; a reduction of a slice may be part of what reads it.
 """
 
 from __future__ import annotations

@@ -153,15 +153,18 @@ def plan_kernels(
     if grid is not None and fused:
         planned = KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, channels_last=halves)
         plain = {*layouts, *pieces, *views}
-        if not exact:
-            joining = [template for template in templates(target.driver) if template.joins]
-            groups = fuse_several(graph, groups, _taking(joining, target), planned.computes, plain)
 
         def is_map(group: Group) -> bool:
             as_usual = plain.isdisjoint((*group.inputs, *group.outputs))
             return as_usual and planned.computes(group) and is_plain_map(graph, group)
 
-        graph, groups = defer_sums(graph, groups, _parts(planned, target), is_map, bool(halves))
+        def is_usual(group: Group) -> bool:
+            return layouts.keys().isdisjoint(group.inputs) and plain.isdisjoint(group.outputs)
+
+        if not exact:
+            joining = [template for template in templates(target.driver) if template.joins]
+            groups = fuse_several(graph, groups, _taking(joining, target), planned.computes, is_usual)
+            graph, groups = defer_sums(graph, groups, _parts(planned, target), is_map, bool(halves))
         groups = bundle_groups(graph, groups, is_map)
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, channels_last=halves)

@@ -23,12 +23,17 @@ Takes = Callable[[Graph, Group], bool]
 
 
 def fuse_several(
-    graph: Graph, groups: Sequence[Group], takes: Takes, computes: Callable[[Group], bool], fixed: Collection[str]
+    graph: Graph,
+    groups: Sequence[Group],
+    takes: Takes,
+    computes: Callable[[Group], bool],
+    is_usual: Callable[[Group], bool],
 ) -> list[Group]:
     """The groups in topological order, short reductions as one group with others of the same rows where ``takes``
-    agrees. ``computes``: whether a group needs code; ``fixed``: tensors that are stored in a way of their own.
+    agrees. ``computes``: whether a group needs code; ``is_usual``: whether its results are tensors of their own, and
+    all its tensors row-major.
     """
-    return _Fusion(graph, groups, takes, computes, fixed).run()
+    return _Fusion(graph, groups, takes, computes, is_usual).run()
 
 
 class _Fusion:
@@ -40,9 +45,9 @@ class _Fusion:
         groups: Sequence[Group],
         takes: Takes,
         computes: Callable[[Group], bool],
-        fixed: Collection[str],
+        is_usual: Callable[[Group], bool],
     ) -> None:
-        self.graph, self.takes, self.fixed = graph, takes, fixed
+        self.graph, self.takes = graph, takes
         self.groups = dict(enumerate(groups))
         self.rank = {number: number for number in self.groups}  # in an order in which each is behind what it reads
         self.views = {number for number, group in self.groups.items() if not computes(group)}
@@ -53,7 +58,8 @@ class _Fusion:
         for number, group in self.groups.items():
             for name in group.inputs:
                 self.readers.setdefault(name, set()).add(number)
-        self.short = {n for n, group in self.groups.items() if n not in self.views and self._is_short(group)}
+        able = (n for n, group in self.groups.items() if n not in self.views and is_usual(group))
+        self.short = {n for n in able if self._is_short(self.groups[n])}
 
     def run(self) -> list[Group]:
         """All groups, in order."""
@@ -73,8 +79,7 @@ class _Fusion:
             return False
         if group.anchor is not None and facts_of(self.graph, group.anchor).kind != "reduction":
             return False
-        fixed = any(name in self.fixed for name in group.outputs)
-        return not fixed and all(t.nbytes <= MOST_BYTES for t in types)
+        return all(t.nbytes <= MOST_BYTES for t in types)
 
     def _reduces(self, group: Group) -> bool:
         return any(facts_of(self.graph, node).kind == "reduction" for node in group.nodes)

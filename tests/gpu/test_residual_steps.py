@@ -89,7 +89,9 @@ def test_a_normalization_by_the_batch_is_three_launches_there_and_three_back() -
 
 def fused(graph: Graph) -> list[Group]:
     groups = fuse(graph)
-    return fuse_several(graph, groups, lambda of, group: plan.takes(of, group, GPU), lambda g: not g.alias, ())
+    return fuse_several(
+        graph, groups, lambda of, group: plan.takes(of, group, GPU), lambda g: not g.alias, lambda g: True
+    )
 
 
 def test_reductions_and_maps_of_the_same_rows_are_one_group_whose_results_are_in_order() -> None:
