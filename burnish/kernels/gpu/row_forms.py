@@ -110,7 +110,7 @@ def rows_of(task: KernelTask, target: Target) -> RowForm | None:
     if any(layout != row_major(len(layout.parts)) for layout in task.layouts.values()):
         return None
     kept = inline_cheap(Schedule(task.program()), task, target)
-    maps = row_maps(task, output)
+    maps = row_maps(task, output, task.outputs)
     results = {t.name: t for t in task.outputs}
     stages = [t for t in task.stages() if t is not output and (t in kept or t.name in results)]
     stages.append(output)
