@@ -43,7 +43,7 @@ def _narrowed(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 
 def _narrow(new: Rewrite, name: str) -> str | None:
-    """What a tensor is a conversion of, to wider numbers; None of others."""
+    """The tensor of narrower numbers that one is a conversion of; None of others."""
     made = new.producer(name)
     if made is None or made.op != "cast":
         return None

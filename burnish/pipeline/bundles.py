@@ -20,6 +20,7 @@ from burnish.ops import OPERATORS, is_opaque
 
 SHORT = 1 << 16  # bytes of tensors that may as well be there earlier, or later
 MOST_TERMS = 64  # of a reduction that one thread computes
+MOST_HELD = 32 << 20  # bytes that such a reduction reads, which are there until it is computed
 MOST_TENSORS = 384  # of a bundle: their addresses are parameters of a launch, which are 4 KiB in all
 
 
@@ -68,7 +69,7 @@ class _Bundles:
         return found
 
     def _arranged(self, maps: Sequence[Group]) -> set[str]:
-        """What maps make of parameters, that takes no more memory than what it is made of: as halves, or turned."""
+        """The results of maps of parameters alone that take no more memory than these: as halves, or turned."""
         graph = self.graph
         found = {*graph.states, *graph.constants}
         for group in maps:
@@ -145,12 +146,12 @@ def is_plain_map(graph: Graph, group: Group) -> bool:
 
 def _reduces_few(graph: Graph, node: Node) -> bool:
     """Whether each element of a node's result is reduced from a few, in one stage."""
-    if facts_of(graph, node).kind != "reduction":
-        return False
     types = [graph.types[name] for name in node.inputs]
+    if facts_of(graph, node).kind != "reduction" or any(is_size(d) for t in types for d in t.shape):
+        return False
     results = OPERATORS[node.op].define(
         "y", [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)], node.attrs
     )
     sums = [t.body for t in stages(results) if isinstance(t.body, Reduce)]
     extents = [axis.extent for body in sums for axis in body.axes]
-    return len(sums) == 1 and not any(map(is_size, extents)) and prod(extents) <= MOST_TERMS
+    return len(sums) == 1 and prod(extents) <= MOST_TERMS and sum(t.nbytes for t in types) <= MOST_HELD

@@ -86,7 +86,7 @@ def _split(graph: Graph, group: Group, parts: Parts, channels_last: bool) -> tup
 
 
 def _in_parts(graph: Graph, group: Group, count: int, channels_last: bool) -> tuple[Graph, Group, Group] | None:
-    """As :func:`_split`, with ``count`` parts, if there can be so many."""
+    """Split of a product into ``count`` parts, as of :func:`_split`; None where there cannot be so many."""
     anchor = group.anchor
     assert anchor is not None
     front, behind = _around(group, anchor)
@@ -133,7 +133,7 @@ def _added(sums: str, result: str, turned: bool, dtype: str | None) -> list[Node
 
 
 def _read(nodes: Sequence[Node], graph: Graph) -> tuple[str, ...]:
-    """What nodes read of others, but for constants of one element, which are part of the code."""
+    """The tensors that nodes read of others, but for constants of one element, which are part of the code."""
     inside = {name for node in nodes for name in node.outputs}
     found = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
     return tuple(n for n in found if n not in graph.constants or graph.types[n].size != 1)

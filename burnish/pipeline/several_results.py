@@ -1,4 +1,4 @@
-"""Fusion of short reductions with the maps and reductions beside and behind them, as kernels of several results.
+"""Kernels of several results: short reductions, fused with the maps and reductions beside and behind them.
 
 The statistics of a normalization over a batch are reductions of what blocks of threads have found, and maps of these:
 several launches, of which each takes as long as a launch takes. Where all are of the same rows, they become one kernel.
@@ -95,7 +95,9 @@ class _Fusion:
         return None
 
     def _neighbours(self, seed: int) -> Iterator[set[int]]:
-        """What reads a group's results, with the views between; and what reads the same computed tensors as it."""
+        """Candidates for fusion: readers of a group's results, with the views between, then readers of the same computed
+        tensors, then reductions nearby.
+        """
         for name in self.groups[seed].outputs:
             yield from self._short_readers(name, seed)
         for name in self.groups[seed].inputs:
