@@ -110,7 +110,7 @@ def test_gpus_of_a_plan_exchange_messages(train: Any, tmp_path: Path, monkeypatc
         assert step.profile(*[batch[spec.name] for spec in step.inputs], repeat=1) if train is None else True
         return results[-1] if train is None else {name: step.state[name] for name in step.state}
 
-    found = launch(run, [(), ()], timeout=60)
+    found = launch(run, [(), ()])
     if train is None:
         np.testing.assert_allclose(found[0], evaluate(graph, batch)["y"], rtol=1e-5, atol=1e-6)
         return

@@ -63,7 +63,7 @@ def test_compiled_programs_train_to_the_weights_of_one_process(name: str, ranks:
     step, made = compiled(name, ranks, seed=11)
     batch = batch_of(step)
     wanted = trained_alone(step, batch, 3)
-    for states in launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60):
+    for states in launch(run_steps, [(executable, batch, 3) for executable in made]):
         for state, value in wanted.items():
             error = np.abs(states[state].astype(np.float64) - value).max() / max(np.abs(value).max(), 1e-30)
             assert error <= NEAR, state
@@ -87,7 +87,7 @@ def test_strategies_of_the_space_train_to_the_weights_of_one_process(seed: int) 
     made = compile_ranks(step, splits_of(found, space.strategy(space.random(seed))), 2, target("cpu"))
     batch = batch_of(step)
     wanted = trained_alone(step, batch, 3)
-    (states, _) = launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60)
+    (states, _) = launch(run_steps, [(executable, batch, 3) for executable in made])
     for state, value in wanted.items():
         assert np.abs(states[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), state
 
@@ -101,7 +101,7 @@ def test_a_new_value_of_a_state_that_is_sent_as_well() -> None:
     batch = batch_of(step)
     wanted = trained_alone(step, batch, 3)
     compiled_ones = compile_ranks(step, splits, 2, target("cpu"))
-    (found, _) = launch(run_steps, [(executable, batch, 3) for executable in compiled_ones], timeout=60)
+    (found, _) = launch(run_steps, [(executable, batch, 3) for executable in compiled_ones])
     for state, value in wanted.items():
         assert np.abs(found[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), state
 
@@ -113,7 +113,7 @@ def test_many_compiled_programs(name: str) -> None:
         step, made = compiled(name, 2 + 2 * (seed % 2), seed)
         batch = batch_of(step)
         wanted = trained_alone(step, batch, 3)
-        (states, *_) = launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60)
+        (states, *_) = launch(run_steps, [(executable, batch, 3) for executable in made])
         for state, value in wanted.items():
             assert np.abs(states[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), (seed, state)
 
@@ -130,7 +130,7 @@ def test_memory_is_known_before_machine_code(name: str, ranks: int) -> None:
     def told(comm: Comm) -> dict[str, int]:
         return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
 
-    for memory, wanted in zip(launch(told, [()] * ranks, timeout=60), predicted, strict=True):
+    for memory, wanted in zip(launch(told, [()] * ranks), predicted, strict=True):
         assert abs(kept_bytes(memory) - kept_bytes(wanted)) <= 0.05 * kept_bytes(memory)
 
 
@@ -175,7 +175,7 @@ def test_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
         return {name: loaded.state[name] for name in loaded.state}
 
     wanted = trained_alone(step, batch, 1)
-    for states in launch(run, [(), ()], timeout=60):
+    for states in launch(run, [(), ()]):
         assert all(np.allclose(states[name], value, rtol=1e-5, atol=1e-6) for name, value in wanted.items())
 
 
@@ -186,7 +186,7 @@ def test_a_program_of_another_device_is_refused() -> None:
         RankStep(Module(made[1 - comm.rank], 1, comm=comm), comm)
 
     with pytest.raises(ArtifactError, match=r"of 2; allowed: that of device \d of 2"):
-        launch(load, [(), ()], timeout=60)
+        launch(load, [(), ()])
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(ranks_module, "train_rank", dies)
         with pytest.raises(WorkerError, match=r"worker 1 .*(died|killed|signal|ended)") as raised:
-            fit(model, data, TRAIN, **limits, checkpoint=tmp_path, timeout=60)
+            fit(model, data, TRAIN, **limits, checkpoint=tmp_path)
     assert raised.value.rank == 1
     assert children() == before, "the gang has not stopped"
     assert [path.name for path in sorted(tmp_path.iterdir())][-1] == "step-0000000006.safetensors"

@@ -53,7 +53,7 @@ def trained(made: list[Executable], batch: dict[str, np.ndarray], steps: int) ->
             step(*[batch[spec.name] for spec in step.inputs])
         return {name: step.state[name] for name in step.state}
 
-    return launch(run, [()] * len(made), timeout=60)
+    return launch(run, [()] * len(made))
 
 
 def check(graph: Graph, train: Train, plan: Stages | TensorSplits, devices: int) -> list[Executable]:
@@ -169,7 +169,7 @@ def test_memory_is_known_before_machine_code() -> None:
     def told(comm: Comm) -> dict[str, int]:
         return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
 
-    for memory, wanted in zip(launch(told, [()] * 2, timeout=60), predicted, strict=True):
+    for memory, wanted in zip(launch(told, [()] * 2), predicted, strict=True):
         assert abs(kept_bytes(memory) - kept_bytes(wanted)) <= 0.05 * kept_bytes(memory)
 
 
@@ -198,7 +198,7 @@ def test_a_stage_recomputes_to_fit_its_memory() -> None:
     def told(comm: Comm) -> dict[str, int]:
         return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
 
-    assert all(kept_bytes(memory) <= tight.memory for memory in launch(told, [()] * 2, timeout=60))
+    assert all(kept_bytes(memory) <= tight.memory for memory in launch(told, [()] * 2))
     with pytest.raises(PlanError, match=r"device 0: 1000 bytes, \d+ of them for what lasts; .* allowed: \d+ bytes"):
         rank_programs(graph, SQUARED, replace(plan, memory=1000), 2, target("cpu"))
 

@@ -217,7 +217,7 @@ def test_inference_is_measured_where_it_will_run(tmp_path: Path) -> None:
 def test_a_worker_that_fails_ends_later_orders() -> None:
     from burnish.comm.local import WorkerThreads
 
-    workers = WorkerThreads(2, timeout=20)
+    workers = WorkerThreads(2, timeout=120)
     assert workers.run(lambda comm: int(comm.all_reduce(np.array([comm.rank + 1]))[0])) == [3, 3]
 
     def fails(comm) -> None:

@@ -94,7 +94,7 @@ def test_random_programs_on_four_threads_equal_serial_execution() -> None:
 
 
 def test_independent_long_operations_run_at_the_same_time() -> None:
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=120)
     with Engine(2) as engine:
         a, b = Resource("a"), Resource("b")
         engine.push(both.wait, writes=[a])

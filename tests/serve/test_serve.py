@@ -44,7 +44,7 @@ class Client:
     def __init__(self, server: Server, token: str | None = None) -> None:
         self._host = server.address.removeprefix("http://")
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        self._connection = http.client.HTTPConnection(self._host, timeout=30)
+        self._connection = http.client.HTTPConnection(self._host, timeout=120)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes, Any]:
         given = self._headers | {key.replace("_", "-"): value for key, value in headers.items()}
@@ -325,7 +325,7 @@ def test_sigterm_loses_no_request(tmp_path: Path) -> None:
         link: http.client.HTTPConnection | None = None
         while True:
             if link is None:
-                link = http.client.HTTPConnection(host, int(port), timeout=30)
+                link = http.client.HTTPConnection(host, int(port), timeout=120)
                 try:
                     link.connect()
                 except ConnectionError:
