@@ -101,7 +101,10 @@ def _in_parts(graph: Graph, group: Group, count: int, channels_last: bool) -> tu
         return None
     turned = channels_last and len(product.shape) == IMAGE
     order = LAST if turned else tuple(range(len(product.shape)))
-    attrs = {"operator": anchor.op, "attributes": attributes_of(OPERATORS[anchor.op], anchor.attrs)}
+    attrs: dict[str, Attribute] = {
+        "operator": anchor.op,
+        "attributes": attributes_of(OPERATORS[anchor.op], anchor.attrs),
+    }
     (result,) = anchor.outputs
     sums = f"{result}/parts"
     first = replace(anchor, op="partial_sums", outputs=(sums,), attrs={**attrs, "count": count, "order": order})

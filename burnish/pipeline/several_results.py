@@ -95,9 +95,7 @@ class _Fusion:
         return None
 
     def _neighbours(self, seed: int) -> Iterator[set[int]]:
-        """Candidates for fusion: readers of a group's results, with the views between, then readers of the same computed
-        tensors, then reductions nearby.
-        """
+        """Candidates for fusion: readers of results, with the views between; of the same tensors; reductions nearby."""
         for name in self.groups[seed].outputs:
             yield from self._short_readers(name, seed)
         for name in self.groups[seed].inputs:
