@@ -86,7 +86,7 @@ def _split(graph: Graph, group: Group, parts: Parts, channels_last: bool) -> tup
 
 
 def _in_parts(graph: Graph, group: Group, count: int, channels_last: bool) -> tuple[Graph, Group, Group] | None:
-    """Split of a product into ``count`` parts, as of :func:`_split`; None where there cannot be so many."""
+    """Product split into ``count`` partial sums, see :func:`_split`; None of one that is not so long."""
     anchor = group.anchor
     assert anchor is not None
     front, behind = _around(group, anchor)

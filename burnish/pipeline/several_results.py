@@ -1,4 +1,4 @@
-"""Kernels of several results: short reductions, fused with the maps and reductions beside and behind them.
+"""Multi-output fusion: short reductions with the maps and reductions of the same rows, as one kernel.
 
 The statistics of a normalization over a batch are reductions of what blocks of threads have found, and maps of these:
 several launches, of which each takes as long as a launch takes. Where all are of the same rows, they become one kernel.
