@@ -33,10 +33,12 @@ RULES = {
         "halves",
         "integer_products",
         "join",
+        "narrow_selections",
         "requantize",
         "row_attention",
         "scale_gradients",
         "siblings",
+        "sliced_sums",
         "sums",
         "wide_reads",
     )

@@ -82,7 +82,8 @@ def counted(found: dict[str, KernelWork], assembled: bool = False) -> Callable[.
             tensor = any(isinstance(s, Intrinsic) and "mma" in s.name for s in nodes)
             nbytes = sum(t.buffer.nbytes for t in (*own.inputs, *own.outputs))
             work = KernelWork(match.name, len(grids), _product_flops(own), tensor, nbytes)
-            found[own.name] = _with_resources(work, program, target) if assembled else work
+            if own.name not in found:  # kernels of equal layers are one
+                found[own.name] = _with_resources(work, program, target) if assembled else work
             return kernels.CompiledKernel(own.name, b"", 0, kernels.packing(trace, own), match.name, choice)
         raise ScheduleError(f"task '{own.name}': no template can schedule it")
 

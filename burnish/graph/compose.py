@@ -12,6 +12,7 @@ import numpy as np
 
 from burnish import ops
 from burnish.graph.fuse import Group
+from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.loops.expr import Const, Value, wrap
 from burnish.loops.tensor import Tensor, placeholder
@@ -59,8 +60,11 @@ def overwritable(graph: Graph, group: Group, result: str = "") -> tuple[str, ...
 
     That is: of the result's type, and read at the result's own index only, so a kernel that stores an element after
     its last read of it may store in place. Of a group with several results, which are computed in their order, part by
-    part, by none that comes later; empty where one operator has them all. By default the first result.
+    part, by none that comes later; empty where one operator has them all, or where rows have them, whose threads do not
+    wait for each other between them. By default the first result.
     """
+    if len(group.outputs) > 1 and group.anchor is not None and facts_of(graph, group.anchor).kind == "reduction":
+        return ()
     place = group.outputs.index(result) if result else 0
     return tuple(group.inputs[i] for i in _overwritable(_form(graph, group), place))
 

@@ -38,7 +38,7 @@ class Template(Generic[Form]):
     default. ``loaded``: it is asked about tasks that reduce over loaded extents, whose number of iterations is not
     known. ``joins``: it schedules what would else be several kernels, as one that keeps nothing between them in memory.
     ``seconds``: predicted ones of the default choice, by which templates that have them stand in the order of
-    :func:`by_prediction`.
+    :func:`by_prediction`. ``parts``: the number of partial sums that its default choice adds in a launch of its own.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Template(Generic[Form]):
     loaded: bool = False
     joins: bool = False
     seconds: Callable[[KernelTask, Target, Form], float] | None = None
+    parts: Callable[[Form], int] | None = None
 
     def match(self, task: KernelTask, target: Target) -> TemplateMatch | None:
         """The template on a task; None where it cannot schedule it."""
@@ -82,6 +83,11 @@ class TemplateMatch:
     def space(self) -> ScheduleSpace:
         """The knobs and their analytic default."""
         return self.template.space(self.task, self.target, self.form)
+
+    @property
+    def parts(self) -> int:
+        """The number of partial sums that the default choice adds in a launch of its own; 1: it adds none."""
+        return 1 if self.template.parts is None else self.template.parts(self.form)
 
     def apply(self, choice: Choice) -> Schedule:
         """The schedule that ``choice`` makes, which must name all knobs. Raises ScheduleError where it cannot be."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from burnish.loops.expr import BIT_COUNTS, Axis, Call, Cast, Expr, Literal, Load, Reduce, Select
+from burnish.loops.expr import BIT_COUNTS, Axis, Call, Cast, Expr, Literal, Load, Reduce, Select, Var
 from burnish.loops.loaded import is_loaded
 from burnish.loops.onepoint import padding
 from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
-from burnish.loops.traverse import free_vars, loads
+from burnish.loops.traverse import free_vars, loads, substitute
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,22 @@ def contraction(t: Tensor | None) -> Contraction | None:
     if factors is None or any(is_loaded(axis.extent) for axis in t.body.axes):
         return None
     return Contraction(t, factors, t.body.axes, isinstance(t.body.body, Call))
+
+
+def partial_sums(t: Tensor, count: int, name: str) -> Tensor | None:
+    """The stage ``name`` whose first dimension is ``count`` parts of the longest axis that ``t`` sums over, and that
+    sums over each; None where that is no multiple of ``count``.
+    """
+    body = t.body
+    assert isinstance(body, Reduce)
+    longest = max(body.axes, key=lambda a: a.extent)
+    if longest.extent % count:
+        return None
+    part, inner = Var(f"{t.name}.part"), Axis(longest.var, longest.extent // count)
+    moved = substitute(body.body, {longest.var.name: part * inner.extent + longest.var})
+    axes = tuple(inner if a is longest else a for a in body.axes)
+    buffer = t.buffer.with_(name=name, shape=(count, *t.shape))
+    return Tensor(buffer, (part, *t.axes), Reduce(body.kind, moved, axes), t.inputs)
 
 
 def is_sum_of_products(t: Tensor) -> bool:

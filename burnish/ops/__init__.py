@@ -29,6 +29,7 @@ from burnish.ops import (
     normalize,
     packing,
     part,
+    partial_sums,
     polyphase,
     pool,
     random,
@@ -112,8 +113,9 @@ def operator_named(name: str) -> Operator:
 _ADJOINT = adjoint.adjoint_of(operator_named)  # of any operator, of itself too
 _SCAN = scan_over({**_PLAIN, _ADJOINT.name: _ADJOINT})
 _PART = part.part_of(operator_named)
+_SUMS = partial_sums.partial_sums_of(operator_named)
 _FLOW = (branch_over(OPERATORS), loop_over(OPERATORS))  # of any operators, each other too
-_DEFINED.update({op.name: op for op in internal(_SCAN, _ADJOINT, _PART, *_FLOW)})
+_DEFINED.update({op.name: op for op in internal(_SCAN, _ADJOINT, _PART, _SUMS, *_FLOW)})
 
 
 def is_opaque(name: str) -> bool:

@@ -8,19 +8,25 @@ all that could be computed then go along: one launch, whose blocks are divided a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from burnish.graph.fuse import Group
-from burnish.graph.graph import Graph
+from burnish.graph.fusion_properties import facts_of
+from burnish.graph.graph import Graph, Node
+from burnish.loops.expr import Reduce
 from burnish.loops.sizes import is_size
-from burnish.ops import is_opaque
+from burnish.loops.tensor import placeholder, stages
+from burnish.ops import OPERATORS, is_opaque
 
 SHORT = 1 << 16  # bytes of tensors that may as well be there earlier, or later
+MOST_TERMS = 64  # of a reduction that one thread computes
+MOST_HELD = 32 << 20  # bytes that such a reduction reads, which are there until it is computed
 MOST_TENSORS = 384  # of a bundle: their addresses are parameters of a launch, which are 4 KiB in all
 
 
 def bundle_groups(graph: Graph, groups: Sequence[Group], is_map: Callable[[Group], bool]) -> list[Group]:
     """The groups in topological order, with maps that are put off together as one. ``is_map``: whether a group is a
-    kernel of its own that computes each element of one tensor by itself.
+    kernel of its own and :func:`is_plain_map`.
     """
     return _Bundles(graph, groups, is_map).run()
 
@@ -37,7 +43,7 @@ class _Bundles:
         for group in groups:
             for name in {*group.inputs} & graph.states.keys():
                 self.readers[name] = self.readers.get(name, 0) + 1
-        self.movable = self._movable([group for group in groups if is_map(group) and _is_plain(graph, group)])
+        self.movable = self._movable([group for group in groups if is_map(group)])
         self.held = {g.outputs[0]: g for g in groups if id(g) in self.movable}  # by what they compute; without a place
         self.known = {*graph.inputs, *graph.constants}  # what has been computed, or is given
         self.result: list[Group] = []
@@ -49,7 +55,7 @@ class _Bundles:
         for group in self.groups:
             for name in group.inputs:
                 users.setdefault(name, []).append(group)
-        given = {*graph.inputs, *graph.constants}
+        given = {*graph.inputs, *graph.constants, *self._arranged(maps)}
         for group in reversed(maps):
             (name,) = group.outputs
             late = all(id(user) in found for user in users.get(name, ()))
@@ -60,6 +66,16 @@ class _Bundles:
             )
             if last or short or given.issuperset(group.inputs):
                 found.add(id(group))
+        return found
+
+    def _arranged(self, maps: Sequence[Group]) -> set[str]:
+        """The results of maps of parameters alone that take no more memory than these: as halves, or turned."""
+        graph = self.graph
+        found = {*graph.states, *graph.constants}
+        for group in maps:
+            most = max((graph.types[name].nbytes for name in group.inputs), default=0)
+            if found.issuperset(group.inputs) and graph.types[group.outputs[0]].nbytes <= most:
+                found.update(group.outputs)
         return found
 
     def run(self) -> list[Group]:
@@ -113,11 +129,29 @@ class _Bundles:
         return Group(tuple(nodes), tuple(inputs), tuple(group.outputs[0] for group in groups))
 
 
-def _is_plain(graph: Graph, group: Group) -> bool:
-    """Whether a group has one result, of a known number of elements, more than none, and no heart of another kind."""
-    if group.anchor is not None or group.alias or len(group.outputs) != 1 or not group.nodes:
+def is_plain_map(graph: Graph, group: Group) -> bool:
+    """Whether a group has one result, of a known number of elements, more than none, each of which is computed by
+    itself, or from a few by a reduction.
+    """
+    if group.alias or len(group.outputs) != 1 or any(is_opaque(node.op) for node in group.nodes):
         return False
-    shapes = [graph.types[name].shape for name in (*group.inputs, *group.outputs)]
-    return not any(is_size(d) or d == 0 for shape in shapes for d in shape) and not any(
-        is_opaque(node.op) for node in group.nodes
+    if any(
+        facts_of(graph, n).kind != "injective" and not (n is group.anchor and _reduces_few(graph, n))
+        for n in group.nodes
+    ):
+        return False
+    names = {name for node in group.nodes for name in (*node.inputs, *node.outputs)}
+    return not any(is_size(d) or d == 0 for name in names for d in graph.types[name].shape)
+
+
+def _reduces_few(graph: Graph, node: Node) -> bool:
+    """Whether each element of a node's result is reduced from a few, in one stage."""
+    types = [graph.types[name] for name in node.inputs]
+    if facts_of(graph, node).kind != "reduction" or any(is_size(d) for t in types for d in t.shape):
+        return False
+    results = OPERATORS[node.op].define(
+        "y", [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)], node.attrs
     )
+    sums = [t.body for t in stages(results) if isinstance(t.body, Reduce)]
+    extents = [axis.extent for body in sums for axis in body.axes]
+    return len(sums) == 1 and prod(extents) <= MOST_TERMS and sum(t.nbytes for t in types) <= MOST_HELD

@@ -33,16 +33,18 @@ from burnish.graph.layout import (
     separate_outputs,
     weights_of,
 )
+from burnish.graph.narrow_selections import narrow_selections
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
 from burnish.graph.rewrite import renamed_tensors
 from burnish.graph.scale_gradients import sum_columns
+from burnish.graph.sliced_sums import reduce_slices
 from burnish.graph.wide_reads import widen_readers
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
-from burnish.kernels.templates import is_general, templates
+from burnish.kernels.templates import first_match, is_general, templates
 from burnish.loops.arrange import factor_orders, in_memory_order, with_digits, with_rows
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import DTYPES, ITEM_BYTES
@@ -51,9 +53,11 @@ from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
-from burnish.pipeline.bundles import bundle_groups
+from burnish.pipeline.bundles import bundle_groups, is_plain_map
+from burnish.pipeline.deferred_sums import defer_sums
 from burnish.pipeline.joined import join_groups
 from burnish.pipeline.kernel import KernelConfig
+from burnish.pipeline.several_results import fuse_several
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def plan_kernels(
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, dtypes)), lanes)
     graph = block_aggregations(graph, driver)
     if target.machine.dialect.grid is not None:
-        graph = widen_readers(sum_columns(graph))
+        graph = widen_readers(narrow_selections(reduce_slices(sum_columns(graph))))
     found = offload(graph, grouped(graph, lanes, fused), target)
     if fused and not exact:
         found = _joined(graph, found, target)
@@ -145,14 +149,24 @@ def plan_kernels(
     aligned = max(grid.aligned, 1) if grid else 1
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts, aligned).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
-    if grid is not None and fused:
-        planned = KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
-        plain = {*layouts, *pieces, *views}
-        groups = bundle_groups(
-            graph, groups, lambda g: planned.computes(g) and plain.isdisjoint((*g.inputs, *g.outputs))
-        )
-    dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     halves = target.channels_last
+    if grid is not None and fused:
+        planned = KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, channels_last=halves)
+        plain = {*layouts, *pieces, *views}
+
+        def is_map(group: Group) -> bool:
+            as_usual = plain.isdisjoint((*group.inputs, *group.outputs))
+            return as_usual and planned.computes(group) and is_plain_map(graph, group)
+
+        def is_usual(group: Group) -> bool:
+            return layouts.keys().isdisjoint(group.inputs) and plain.isdisjoint(group.outputs)
+
+        if not exact:
+            joining = [template for template in templates(target.driver) if template.joins]
+            groups = fuse_several(graph, groups, _taking(joining, target), planned.computes, is_usual)
+            graph, groups = defer_sums(graph, groups, _parts(planned, target), is_map, bool(halves))
+        groups = bundle_groups(graph, groups, is_map)
+    dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, channels_last=halves)
 
 
@@ -250,7 +264,20 @@ def _joined(graph: Graph, groups: list[Group], target: Target) -> list[Group]:
     found = [template for template in templates(target.driver) if template.joins]
     if not found:
         return groups
-    return join_groups(graph, groups, lambda of, group: takes(of, group, target.driver, (), found))
+    return join_groups(graph, groups, _taking(found, target))
+
+
+def _parts(made: KernelPlan, target: Target) -> Callable[[Graph, Group], int]:
+    """The number of partial sums that the default kernel of a group adds in a launch of its own."""
+    constants = dict(made.graph.constants)
+    return lambda graph, group: (
+        first_match(make_task(replace(made, graph=graph), group, constants)[0].hinted, target).parts
+    )
+
+
+def _taking(among: Sequence[Template[Any]], target: Target) -> Callable[[Graph, Group], bool]:
+    """Whether one of some templates takes a group."""
+    return lambda graph, group: takes(graph, group, target.driver, (), among)
 
 
 def takes(

@@ -12,13 +12,16 @@ from burnish.graph.graph import GraphBuilder
 from burnish.graph.scale_gradients import sum_columns
 from burnish.graph.wide_reads import widen_readers
 
-INDUCTOR_STEPS = {("gpt", 1): 88, ("bert", 1): 65, ("gpt", 4): 255, ("bert", 4): 236}
+INDUCTOR_STEPS = {("gpt", 1): 88, ("bert", 1): 65, ("gpt", 4): 255, ("bert", 4): 236, ("resnet18", 1): 197}
 """Kernels of the forward and backward pass by torch.compile, of torch 2.13 in bfloat16, without the optimizer, by
 number of layers: `python -m tools.launches --layers N`. Ours are with the optimizer.
 """
 
 
-@pytest.mark.parametrize(("name", "launches", "megabytes"), [("gpt", 74, 5000), ("bert", 63, 2100)])
+@pytest.mark.parametrize(
+    ("name", "launches", "megabytes"),
+    [("gpt", 65, 5100), ("bert", 52, 2150), pytest.param("resnet18", 191, 5700, marks=pytest.mark.slow)],
+)
 def test_launches_and_tensor_cores_of_a_step(name: str, launches: int, megabytes: float) -> None:
     from tools.launches import training_steps
 
@@ -28,18 +31,18 @@ def test_launches_and_tensor_cores_of_a_step(name: str, launches: int, megabytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt", "bert", "resnet18"])
+@pytest.mark.parametrize("name", ["gpt", "bert"])
 def test_launches_of_whole_steps(name: str) -> None:
     from tools.launches import training_steps
 
     found = training_steps(name, 4, "bfloat16")
-    assert found.launches <= INDUCTOR_STEPS.get((name, 4), 360) and found.tensor >= 0.99 and found.in_python == 0
+    assert found.launches <= INDUCTOR_STEPS[name, 4] and found.tensor >= 0.99 and found.in_python == 0
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
 @pytest.mark.parametrize("machine", ["cuda:sm_80", "cuda:sm_90a"])
-@pytest.mark.parametrize("name", ["gpt", "bert"])
+@pytest.mark.parametrize("name", ["gpt", "bert", "resnet18"])
 def test_steps_are_assembled_without_spills(name: str, machine: str) -> None:
     from tools.launches import training_steps
 

@@ -358,7 +358,8 @@ SPARSE = set(
 )
 REFUSED = {
     "bitcast": "bits", "tree_ensemble": "burnish.boost", "coupled_probabilities": "an iteration that ends",
-    "output_part": "after differentiation", "branch": "control flow", "loop": "control flow",
+    "output_part": "after differentiation", "partial_sums": "after differentiation",
+    "branch": "control flow", "loop": "control flow",
     **dict.fromkeys(("compress", "non_max_suppression", "nonzero", "unique"), "results whose number depends on values"),
 }  # fmt: skip
 

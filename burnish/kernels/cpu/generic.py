@@ -189,9 +189,11 @@ def row_axes(task: KernelTask, out: Tensor, kept: list[Tensor]) -> list[int]:
     return [d for d in range(len(out.shape)) if all(d in maps.get(t.name, {}) for t in kept)]
 
 
-def row_maps(task: KernelTask, out: Tensor) -> dict[str, dict[int, int]]:
-    """Row-wise dimensions of stages and inputs, always read at the index of one of the output's: output's -> own."""
-    maps: dict[str, dict[int, int]] = {out.name: {d: d for d in range(len(out.shape))}}
+def row_maps(task: KernelTask, out: Tensor, beside: Sequence[Tensor] = ()) -> dict[str, dict[int, int]]:
+    """Row-wise dimensions of stages and inputs, always read at the index of one of the output's: output's -> own. Those
+    of outputs ``beside`` it, of its shape, are their own.
+    """
+    maps = {t.name: {d: d for d in range(len(t.shape))} for t in (out, *beside)}
     for consumer in reversed(task.stages()):
         seen = maps.get(consumer.name)
         if seen is None or consumer.body is None:

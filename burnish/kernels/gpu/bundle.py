@@ -1,4 +1,4 @@
-"""Bundles: several maps that do not wait for each other as one launch, whose blocks are divided among them."""
+"""Bundles: maps and short reductions that wait for each other in nothing, as one launch whose blocks they share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Const, Reduce, Var
 from burnish.loops.program import For, If, LoopProgram, Stmt, seq, substitute_stmt
-from burnish.loops.tensor import stages
+from burnish.loops.tensor import Tensor, stages
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -18,15 +18,14 @@ BLOCK = "bundle.block"  # the variable of the block among all
 
 
 def _form(task: KernelTask, target: Target) -> bool | None:
-    """A task of several outputs, none of which needs another, without reductions."""
-    del target
+    """A task of several outputs, none of which needs another, each a map or a reduction that a thread computes."""
     outputs = {t.name for t in task.outputs}
     if len(outputs) < 2 or any(0 in t.shape for t in task.outputs):
         return None
-    if any(isinstance(t.body, Reduce) for t in task.stages()):
+    if any(len(outputs & {s.name for s in stages((t,))}) > 1 for t in task.outputs):
         return None
-    alone = all(len(outputs & {s.name for s in stages((t,))}) == 1 for t in task.outputs)
-    return True if alone else None
+    reduces = (t for t in task.outputs if any(isinstance(s.body, Reduce) for s in stages((t,))))
+    return None if any(ELEMENTS.form(_part(task, t), target) is None for t in reduces) else True
 
 
 def _schedule(task: KernelTask, target: Target, form: bool, choice: Choice) -> Schedule:
@@ -34,9 +33,7 @@ def _schedule(task: KernelTask, target: Target, form: bool, choice: Choice) -> S
     del form, choice
     found: list[tuple[int, Stmt]] = []
     for t in task.outputs:
-        read = {each.name for each in stages((t,)) if each.body is None}
-        inputs = tuple(each for each in task.inputs if each.name in read)
-        part = KernelTask(f"{task.name}_{t.name}", inputs, (t,), "", {}, task.constants)
+        part = _part(task, t)
         match = ELEMENTS.on(part, target)
         body = schedule_elements(part, target, True, {**match.space.default, "threads": THREADS}).program.body
         found.append(_divided(body))
@@ -49,6 +46,13 @@ def _schedule(task: KernelTask, target: Target, form: bool, choice: Choice) -> S
     params = tuple(t.buffer for t in (*task.inputs, *task.outputs))
     body = For(BLOCK, total, "blockIdx.x", _chosen([*begins, total], moved))
     return Schedule(LoopProgram(task.name, params, body))
+
+
+def _part(task: KernelTask, output: Tensor) -> KernelTask:
+    """The task of one of the outputs."""
+    read = {each.name for each in stages((output,)) if each.body is None}
+    inputs = tuple(each for each in task.inputs if each.name in read)
+    return KernelTask(f"{task.name}_{output.name}", inputs, (output,), "", {}, task.constants)
 
 
 def _divided(body: Stmt) -> tuple[int, Stmt]:

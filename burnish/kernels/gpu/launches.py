@@ -22,8 +22,10 @@ from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
 from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template, by_prediction
+from burnish.loops.expr import Reduce
 from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import loads
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -42,9 +44,23 @@ FALLBACK_THREADS = 128
 
 def _kept(task: KernelTask, target: Target) -> list[Tensor]:
     """The stages that become launches, outputs among them, producers first."""
-    kept = {t.name for t in inline_cheap(Schedule(task.program()), task, target)}
+    own = {t.name for t in inline_cheap(Schedule(task.program()), task, target)}
     outputs = {t.name for t in task.outputs}
-    return [t for t in task.stages() if t.name in kept | outputs]
+    kept = [t for t in task.stages() if t.name in own | outputs]
+    for t in [t for t in kept if t.name not in outputs]:
+        without = [u for u in kept if u is not t]
+        if isinstance(t.body, Reduce) and _is_read_once(t, task, without, target):
+            kept = without
+    return kept
+
+
+def _is_read_once(t: Tensor, task: KernelTask, kept: list[Tensor], target: Target) -> bool:
+    """Whether the elements of a reduction are each read for one element of a map alone, which may compute them."""
+    reading = [part for part in parts(task, kept) if t.name in {s.name for s in part.stages()}]
+    if len(reading) != 1 or isinstance(reading[0].outputs[0].body, Reduce):
+        return False
+    read = [x for s in reading[0].stages() if s.body is not None for x in loads(s.body) if x.buffer.name == t.name]
+    return len(read) == 1 and ELEMENTS.match(reading[0], target) is not None
 
 
 def _schedule(task: KernelTask, target: Target, form: bool, choice: Choice) -> Schedule:

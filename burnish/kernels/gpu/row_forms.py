@@ -46,15 +46,15 @@ class RowStage:
 
 @dataclass(frozen=True)
 class RowForm:
-    """``count`` rows, the stages of each, producers first, and where the last one is stored: ``index`` of ``output``.
+    """``count`` rows, the stages of each, producers first, and where results are stored: an index of its buffer for
+    each, by name. The last stage is a result.
 
     Values load from other stages at ``(ROW,)``, numbers, or ``(ROW, ELEMENT)``.
     """
 
     count: int
     stages: tuple[RowStage, ...]
-    output: Buffer
-    index: tuple[Expr, ...]
+    results: Mapping[str, tuple[Expr, ...]]
 
     def ranges(self, extent: int) -> dict[str, int]:
         """Extents of the variables in stages of ``extent`` elements."""
@@ -69,8 +69,9 @@ class RowForm:
         """Memory accesses of stages of ``extent`` elements, at places that differ between elements."""
         names = {s.buffer.name for s in self.stages}
         found = [x for s in self.stages if s.extent == extent for x in loads(s.value) if x.buffer.name not in names]
-        if self.stages[-1].extent == extent and not self.stages[-1].number:
-            found.append(Load(self.output, self.index))
+        for s in self.stages:
+            if s.extent == extent and not s.number and s.buffer.name in self.results:
+                found.append(Load(s.buffer, self.results[s.buffer.name]))
         return [x for x in dict.fromkeys(found) if any(ELEMENT.name in i.variables for i in x.indices)]
 
     def shared_loads(self, extent: int) -> list[Load]:
@@ -99,16 +100,20 @@ def _within(index: Expr, extent: int, ranges: Mapping[str, int]) -> bool:
 
 
 def rows_of(task: KernelTask, target: Target) -> RowForm | None:
-    """The rows of a task of one output whose every stage is numbers or elements of rows; None of others."""
+    """The rows of a task whose outputs have the same shape, and whose every stage is numbers or elements of rows; None
+    of others.
+    """
     reduces = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    if len(task.outputs) != 1 or not reduces or 0 in task.outputs[0].shape or task.dims:
+    output = task.outputs[-1]
+    if any(t.shape != output.shape for t in task.outputs) or not reduces or 0 in output.shape or task.dims:
         return None
-    (output,) = task.outputs
     if any(layout != row_major(len(layout.parts)) for layout in task.layouts.values()):
         return None
-    kept = [t for t in inline_cheap(Schedule(task.program()), task, target) if t is not output]
-    maps = row_maps(task, output)
-    stages = [*kept, output]
+    kept = inline_cheap(Schedule(task.program()), task, target)
+    maps = row_maps(task, output, task.outputs)
+    results = {t.name: t for t in task.outputs}
+    stages = [t for t in task.stages() if t is not output and (t in kept or t.name in results)]
+    stages.append(output)
     rows = [d for d in range(len(output.shape)) if all(d in maps.get(t.name, {}) for t in stages)]
     if isinstance(output.body, Reduce):
         rows = [d for d in rows if output.shape[d] > 1] or rows
@@ -117,9 +122,8 @@ def rows_of(task: KernelTask, target: Target) -> RowForm | None:
     found = [made.stage(t) for t in stages]
     if None in found:
         return None
-    own = {**made.row, **made.inner(output).at(ELEMENT)}
-    index = tuple(own[axis.name] for axis in output.axes)
-    return RowForm(made.count, tuple(s for s in found if s is not None), output.buffer, index)
+    places = {name: made.place(t) for name, t in results.items()}
+    return RowForm(made.count, tuple(s for s in found if s is not None), places)
 
 
 class _Rows:
@@ -143,6 +147,12 @@ class _Rows:
         return FusedAxes(
             tuple(Axis(v, n) for d, (v, n) in enumerate(zip(t.axes, t.shape, strict=True)) if d not in rows)
         )
+
+    def place(self, t: Tensor) -> tuple[Expr, ...]:
+        """Where an output's element of a row is."""
+        own = {t.axes[d].name: self.row[self.output.axes[a].name] for d, a in self.dims[t.name].items()}
+        own.update(self.inner(t).at(ELEMENT))
+        return tuple(own[axis.name] for axis in t.axes)
 
     def stage(self, t: Tensor) -> RowStage | None:
         """A stage in the coordinates of rows; None where it is neither numbers nor elements."""

@@ -38,7 +38,7 @@ def _form(task: KernelTask, target: Target) -> RowForm | None:
         return None
     reduced = [s for s in found.stages if s.kind is not None]
     known = all((s.kind, s.buffer.dtype) in target.machine.warps.reduce for s in reduced)
-    worth = max(s.extent for s in reduced) >= FEWEST
+    worth = max(s.extent for s in reduced) >= FEWEST or len(found.results) > 1
     return found if known and worth else None
 
 
@@ -129,12 +129,11 @@ class RowBlock:
     def body(self, kind: str = "blockIdx.x") -> Stmt:
         """All stages of all rows; ``kind``: of the loop over blocks of rows."""
         stmts = [self.filled(cut, x) for cut in self.cuts.values() for x in self.chosen(cut)]
-        for stage in self.form.stages[:-1]:
-            stmts += self.computed(stage)
-        last = self.form.stages[-1]
-        if last.kind is not None:
-            stmts += self.computed(last)
-        stmts.append(self.stored(last))
+        for stage in self.form.stages:
+            if stage is not self.form.stages[-1] or stage.kind is not None:
+                stmts += self.computed(stage)
+            if stage.buffer.name in self.form.results:
+                stmts.append(self.stored(stage))
         body = seq(*stmts)
         for buffer in reversed(self.buffers):
             body = Alloc(buffer, body)
@@ -258,13 +257,17 @@ class RowBlock:
         return stmts
 
     def stored(self, stage: RowStage) -> Stmt:
-        """The output, of rows that there are."""
-        cut = self.cuts[stage.extent] if stage.extent and stage.kind is None else None
-        value = Load(stage.buffer, (ROW,)) if stage.kind is not None else stage.value
-        index = [self.at(i, cut) for i in self.form.index]
+        """A result, of rows that there are."""
+        name, cut = stage.buffer.name, self.cuts[stage.extent] if stage.extent and stage.kind is None else None
+        value = stage.value
+        if name in self.numbers:
+            value = Load(stage.buffer, (ROW,))
+        elif name in self.elements:
+            value = Load(stage.buffer, (ROW, ELEMENT))
+        index = [self.at(i, cut) for i in self.form.results[name]]
         if cut is None:
             index = [substitute(i, {ELEMENT.name: Const(0)}) for i in index]
-        s: Stmt = Store(self.form.output, tuple(index), self.at(value, cut))
+        s: Stmt = Store(stage.buffer, tuple(index), self.at(value, cut))
         if cut is not None:
             s = self.of_elements(cut, s)
         if self.inside is not None:

@@ -20,10 +20,10 @@ from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, tensor_blocks
 from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT, warpgroup_blocks
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template, TemplateMatch
+from burnish.loops.contraction import partial_sums
 from burnish.loops.expr import Axis, Load, Reduce, Var
 from burnish.loops.program import Alloc, LoopProgram, seq
 from burnish.loops.tensor import Tensor
-from burnish.loops.traverse import substitute
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -95,18 +95,11 @@ def split_task(task: KernelTask, form: ContractionForm, count: int) -> KernelTas
     no multiple of ``count``.
     """
     anchor = form.anchor
-    body = anchor.body
-    assert isinstance(body, Reduce)
-    longest = max(body.axes, key=lambda a: a.extent)
-    if longest.extent % count:
+    sums = partial_sums(anchor, count, f"{anchor.name}.parts")
+    if sums is None:
         return None
-    part, inner = Var(f"{anchor.name}.part"), Axis(longest.var, longest.extent // count)
-    moved = substitute(body.body, {longest.var.name: part * inner.extent + longest.var})
-    axes = tuple(inner if a is longest else a for a in body.axes)
-    buffer = anchor.buffer.with_(name=f"{anchor.name}.parts", shape=(count, *anchor.shape))
-    sums = Tensor(buffer, (part, *anchor.axes), Reduce(body.kind, moved, axes), anchor.inputs)
     number = Var(f"{anchor.name}.number")
-    added = Reduce("sum", Load(buffer, (number, *anchor.axes)), (Axis(number, count),))
+    added = Reduce("sum", Load(sums.buffer, (number, *anchor.axes)), (Axis(number, count),))
     whole = Tensor(anchor.buffer, anchor.axes, added, (sums,))
     return replace(task, outputs=tuple(_with(t, anchor, whole, {}) for t in task.outputs))
 
@@ -151,4 +144,7 @@ def _schedule(task: KernelTask, target: Target, form: SplitProduct, choice: Choi
     return Schedule(LoopProgram(task.name, params, Alloc(launched[0].buffer, body)))
 
 
-SPLIT_PRODUCT = Template("split_product", _form, _space, _schedule, seconds=lambda task, target, form: form.seconds)
+SPLIT_PRODUCT = Template(
+    "split_product", _form, _space, _schedule, seconds=lambda task, target, form: form.seconds,
+    parts=lambda form: form.best,
+)  # fmt: skip
