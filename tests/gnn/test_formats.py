@@ -198,7 +198,7 @@ def test_what_holds_no_graph_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds objects"):
         read(path)
     np.savez(path, a=[1])
-    with pytest.raises(DataError, match="found a; allowed: edge_index"):
+    with pytest.raises(DataError, match="found a; allowed: edges or edge_index"):
         read(path)
     np.savez(path, edge_index=np.stack([SOURCE, TARGET], 1))
     with pytest.raises(DataError, match=r"edges of shape \(4, 2\); allowed: \(2, edges\)"):
