@@ -141,6 +141,8 @@ def inspect(model: Path, options: CompileOptions) -> None:
     if live:
         print(f"live: at most {max(live)} bytes, over {len(live)} steps")
     for key, value in info.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name}={each}" for name, each in value.items())
         if value or value == 0:
             print(f"{key}: {value}")
     print(f"{len(calls)} kernel calls:")
