@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import onnx
 from burnish.base.arguments import check_flag, check_number, refusal, typed
 from burnish.driver.api import compile as compile_model
 from burnish.driver.checks import check_common, check_model
-from burnish.driver.importing import import_model
+from burnish.driver.importing import import_model, open_extents
 from burnish.driver.torch_module import TorchModule
 from burnish.errors import DataError, ModelError, ParameterError
 from burnish.fitting.data import Loader, bound, is_tensor, source
@@ -205,7 +206,8 @@ def _imported(model: Any, data: Any, shapes: Mapping[str, Any] | None, fix: Mapp
         return found.graph
     rows = _rows(data[0], next(iter(found.assumed))) if isinstance(data, list) and data else 1
     if rows == 1:
-        return import_model(model, shapes, fix).graph  # with a warning
+        warnings.warn(open_extents(found), stacklevel=3)
+        return found.graph
     types = found.graph.types
     return import_model(model, {**(shapes or {}), **{n: (rows, *types[n].shape[1:]) for n in found.assumed}}, fix).graph
 
