@@ -90,7 +90,7 @@ def bench(
 
 
 def usual_peers() -> list[str]:
-    """What a model is timed beside unless asked for otherwise: onnxruntime; without it none, with a warning."""
+    """Default peers of a comparison: onnxruntime; where it is not installed none, with a warning."""
     if importlib.util.find_spec("onnxruntime") is not None:
         return ["onnxruntime"]
     warnings.warn('bench: onnxruntime, to time beside, is not installed: pip install "burnish[bench]"', stacklevel=2)

@@ -151,7 +151,7 @@ def _devices(plan: Any) -> int:
 
 
 def _read(path: Path, parse: Callable[[str], Found]) -> Found:
-    """What a plan's file says. Raises PlanError, naming the file, and OSError."""
+    """Parsed text of a plan's file. Raises PlanError, naming the file, and OSError."""
     try:
         return parse(path.read_text(encoding="utf-8"))
     except (PlanError, UnicodeDecodeError) as error:

@@ -110,7 +110,7 @@ class QuantizedModel:
     """Of the network of PyTorch that it was."""
 
     def __repr__(self) -> str:
-        """What its report says, in one line."""
+        """Summary of its report in one line."""
         return f"QuantizedModel({self.report!r})"
 
     def save(self, path: str | Path) -> None:
@@ -227,7 +227,7 @@ def _rows(batch: Any, name: str) -> int:
         value = batch.get(name)
     elif isinstance(batch, (tuple, list)):
         value = batch[0] if batch else None
-    shape = getattr(value, "shape", ())
+    shape: Sequence[int] = getattr(value, "shape", ())
     return int(shape[0]) if len(shape) and shape[0] else 1
 
 
