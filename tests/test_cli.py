@@ -83,7 +83,8 @@ def test_operators_are_fused_unless_told_otherwise(model: Path) -> None:
 def test_inspect_prints_the_graph(model: Path) -> None:
     text = run("inspect", model)
     assert "graph(x: float32[2, 3])" in text
-    assert "arena " in text
+    assert "arena " in text and "  by matmul(tile=" in text
+    assert "{" not in text.split("arena ")[1], "what Python prints of a dictionary"
 
 
 def test_bench_compares_times_and_answers(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +93,19 @@ def test_bench_compares_times_and_answers(model: Path, monkeypatch: pytest.Monke
     assert [row["name"] for row in report["contenders"]] == ["burnish", "onnxruntime", "openvino"]
     assert all(row["median_ms"] > 0 for row in report["contenders"])
     assert all(row["error"] < 1e-6 and row["speedup"] > 0 for row in report["contenders"][1:])
+
+
+def test_bench_without_peers_times_the_model_alone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SETTLE_SECONDS", 0.0)
+    found = measuring.importlib.util.find_spec
+    monkeypatch.setattr(
+        measuring.importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else found(name)
+    )
+    with pytest.warns(
+        UserWarning, match=r'onnxruntime, to time beside, is not installed: pip install "burnish\[bench\]"'
+    ):
+        report = json.loads(run("bench", model, "--seconds", 0.1, "--threads", 1, "--json"))
+    assert [row["name"] for row in report["contenders"]] == ["burnish"]
 
 
 def test_bench_takes_a_torch_network_from_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

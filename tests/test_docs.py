@@ -8,12 +8,14 @@ import importlib.util
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from operator import attrgetter
 from pathlib import Path
 from shutil import copytree
 
+import numpy as np
 import pytest
 
 import burnish as bn
@@ -90,7 +92,6 @@ from burnish.simulators.emulator import CpuEmulator, emulated
     "pytorch": (NETWORK, ["torch"]),
     "quantization": (
         IMPORTS
-        + FIXED
         + """
 batches = [rng.normal(size=(32, 64)).astype("f4") for _ in range(8)]
 """,
@@ -184,6 +185,26 @@ def test_names_in_outlines_exist(name: str) -> None:
             found = re.fullmatch(r"bn\.([\w.]+)", ast.unparse(node)) if isinstance(node, ast.Attribute) else None
             if found:
                 attrgetter(found[1])(bn)
+
+
+def test_programs_of_c_are_built_by_their_commands(tmp_path: Path) -> None:
+    """Whole programs of the document about C libraries, by its own command lines, on a model of any input."""
+    text = DOCS["c-library"]
+    commands = [line.split("  #")[0] for line in text.split("```\n", 1)[1].split("```")[0].strip().split("\n")]
+    assert [command.split()[0] for command in commands] == ["burnish", "cc", "c++"]
+    missing = [name for name in ("cc", "c++") if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    y = bn.sym.exp(bn.sym.variable("x")) * bn.sym.constant(np.array([0.75, 3, 5], np.float32))
+    model = bn.compile(bn.sym.graph(y, {"x": (4, 3)}), rewrite=False, threads=1)
+    bn.export_c(model, tmp_path / "net")
+    for language, name in (("c", "main.c"), ("cpp", "main.cpp")):
+        (program,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        (tmp_path / name).write_text(program, encoding="utf-8")
+    for command in commands[1:]:
+        subprocess.run(command.split(), cwd=tmp_path, check=True)
+        done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
+        assert done.stdout == "0.75\n"  # of zeros
 
 
 def test_all_errors_have_advice() -> None:

@@ -136,12 +136,26 @@ def inspect(model: Path, options: CompileOptions) -> None:
     print(signature_text(module))
     print(module.graph)
     print(memory_text(module))
+    chosen = {row["kernel"]: row for row in info.pop("kernels", ())}
+    live = info.pop("live", ())
+    if live:
+        print(f"live: at most {max(live)} bytes, over {len(live)} steps")
     for key, value in info.items():
-        print(f"{key}: {value}")
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name}={each}" for name, each in value.items())
+        if value or value == 0:
+            print(f"{key}: {value}")
     print(f"{len(calls)} kernel calls:")
     for call in calls:
-        why = module.slow.get(call.label)
-        print(f"  {call.label}  {call.node}{f'  (slow: {why})' if why else ''}")
+        why, row = module.slow.get(call.label), chosen.get(call.label)
+        how = "" if row is None else f"  by {template_text(row)}"
+        print(f"  {call.label}  {call.node}{how}{f'  (slow: {why})' if why else ''}")
+
+
+def template_text(row: Mapping[str, Any]) -> str:
+    """The template of a kernel and what was chosen in it, as what a module holds of it says."""
+    choice = ", ".join(f"{name}={value}" for name, value in row.get("choice", {}).items())
+    return f"{row.get('template', '?')}({choice}){', from records' if row.get('recorded') else ''}"
 
 
 def print_variants(held: Sequence[Mapping[str, Any]], taken: str = "") -> None:

@@ -1,9 +1,10 @@
 """`burnish bench` and `burnish check`: time and accuracy of a compiled model, compared with its peers."""
 
-import importlib
+import importlib.util
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -44,9 +45,9 @@ def bench(
     """Times a model and the peers of `vs` on the same inputs, in turn, and prints a table."""
     artifact = Path(model) if Path(model).suffix == ".bn" else None
     check_source(artifact, onnx, options)
-    names = [name for name in ("onnxruntime" if vs is None else vs).split(",") if name]
-    if artifact and onnx is None and vs is None:
-        names = []
+    names = [name for name in (vs or "").split(",") if name]
+    if vs is None and (artifact is None or onnx is not None):
+        names = usual_peers()
     for name in names:
         if name not in peers.NAMES:
             raise ParameterError(f"--vs {name}: unknown; allowed: {', '.join(peers.NAMES)}")
@@ -86,6 +87,14 @@ def bench(
         print_table(bench_table(f"{model}, {threads} threads", rows))
         if options.records is not None:
             print(records_text(module, options.records))
+
+
+def usual_peers() -> list[str]:
+    """Default peers of a comparison: onnxruntime; where it is not installed none, with a warning."""
+    if importlib.util.find_spec("onnxruntime") is not None:
+        return ["onnxruntime"]
+    warnings.warn('bench: onnxruntime, to time beside, is not installed: pip install "burnish[bench]"', stacklevel=2)
+    return []
 
 
 def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:

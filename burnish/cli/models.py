@@ -80,7 +80,10 @@ def bench(
     options: CompileOptions,
     vs: Annotated[
         str | None,
-        typer.Option(help=f"Peers to compare with, of {','.join(PEERS)}. Default: onnxruntime.", show_default=False),
+        typer.Option(
+            help=f"Peers to compare with, of {','.join(PEERS)}. Default: onnxruntime, if it is installed.",
+            show_default=False,
+        ),
     ] = None,
     onnx: Onnx = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time to measure for.")] = 5.0,

@@ -45,7 +45,7 @@ def plan(model: Path, memory_budget: Sequence[str], options: CompileOptions) -> 
             refused.append(str(error))
     if options.as_json:
         print_json({"model": str(model), "memory": whole.memory, "budgets": rows, "refused": refused})
-    else:
+    elif rows:
         print_table(_table(rows))
     if refused:
         raise ParameterError(refused[0])

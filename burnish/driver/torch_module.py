@@ -11,6 +11,7 @@ from burnish.driver.tensors import TensorModule
 from burnish.errors import InputError
 from burnish.frontend.torch.dtypes import to_numpy, to_torch
 from burnish.frontend.torch.signature import CallSignature, children_of
+from burnish.runtime.arguments import Arguments
 from burnish.runtime.callable import ProfileRow
 from burnish.runtime.module import Module
 
@@ -96,6 +97,7 @@ class TorchModule(TensorModule):
         made = cls.of(module)
         assert isinstance(made, TorchModule)
         made._call = TorchCall(signature, len(made.outputs))
+        made._arguments = Arguments(made.inputs, made.executable.info, exemplary=True)
         return made
 
     def __copy__(self) -> TorchModule:

@@ -168,7 +168,7 @@ class Loader:
 def source(data: Any, inputs: Sequence[TensorSpec], *, shuffle: bool = True, seed: int = 0) -> Source:
     """Batches for a step with these ``inputs``, the label last, from what is given as data.
 
-    A path of an .npz file, a mapping or a tuple of arrays is cut into batches of the inputs' first extent; a
+    A path of an .npz file, a mapping or a tuple of arrays or tensors is cut into batches of the inputs' first extent; a
     :class:`Source` is taken as it is; another iterable gives batches itself, and is iterated once an epoch. Raises
     DataError and ParameterError.
     """
@@ -177,12 +177,13 @@ def source(data: Any, inputs: Sequence[TensorSpec], *, shuffle: bool = True, see
     if isinstance(data, (str, Path)):
         data = read_npz(Path(data))
     if isinstance(data, Mapping):
-        named = _by_name(data, inputs)
+        named = {name: _as_numpy(value) for name, value in _by_name(data, inputs).items()}
         return ArrayBatches(named, _batch_of(inputs), shuffle, seed)
-    if isinstance(data, (tuple, list)) and data and all(isinstance(a, np.ndarray) for a in data):
+    arrays = isinstance(data, (tuple, list)) and data and all(isinstance(a, np.ndarray) for a in data)
+    if arrays or (isinstance(data, tuple) and data and all(isinstance(a, np.ndarray) or is_tensor(a) for a in data)):
         if len(data) != len(inputs):
             raise DataError(f"data: found {len(data)} arrays; allowed: {', '.join(map(str, inputs))}")
-        return ArrayBatches(tuple(data), _batch_of(inputs), shuffle, seed)
+        return ArrayBatches(tuple(map(_as_numpy, data)), _batch_of(inputs), shuffle, seed)
     if isinstance(data, Iterable) and iter(data) is not data:
         return Loader(data)
     allowed = "arrays, the path of an .npz file, a DataLoader, or an iterable that can be iterated for each epoch"
@@ -231,8 +232,18 @@ def _alike(arrays: Sequence[np.ndarray], inputs: Sequence[TensorSpec], rows: int
     return all(a.shape == (rows, *s.shape[1:]) for a, s in zip(arrays, inputs, strict=True))
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor of PyTorch."""
+    return hasattr(value, "detach")
+
+
+def _as_numpy(value: Any) -> np.ndarray:
+    """An array or a tensor of the CPU as an array that shares its memory."""
+    return np.asarray(value.detach().numpy() if is_tensor(value) else value)
+
+
 def _array(value: Any, spec: TensorSpec) -> np.ndarray:
-    found = value.detach().numpy() if hasattr(value, "detach") else np.asarray(value)
+    found = _as_numpy(value)
     dtype = numpy_dtype(spec.dtype)
     if found.dtype == dtype:
         return np.asarray(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from burnish.base.arguments import check_count, check_flag, refusal, typed
 from burnish.comm.local import TIMEOUT
@@ -21,12 +21,14 @@ from burnish.fitting.result import Fitted
 from burnish.fitting.single import LoopOptions, TrainableModel, prepare, trainable
 from burnish.gnn.model.models import Network
 from burnish.gnn.run.train import GraphOptions
+from burnish.parallel.model.strategy import devices_of
 from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.train.evaluation import Metric
 from burnish.train.step import Train
 
+Found = TypeVar("Found")
 AUTO = "auto"
 IMPORTED = ("example_inputs", "batch", "shapes", "fix")  # arguments by which a model is imported
 LAUNCHED = ("target", "exact", "cache_dir")  # those by which programs of devices are compiled
@@ -66,12 +68,12 @@ def fit(
 
     ``model`` and ``arguments``: as for :func:`burnish.compile` (``example_inputs`` of a network of PyTorch, ``target``,
     ``exact``, ``cache_dir``, ...), with fixed shapes, whose first extent is the batch; ``batch``: that extent where the
-    model leaves it open. ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them,
-    labels last; the path of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by
-    ``seed`` and epoch; what is left at the end of an epoch is a smaller batch. ``validation_data``: data to evaluate
-    with, after each epoch or ``evaluate_every`` calls; ``metrics`` are names of ``burnish.train.evaluation.METRICS``,
-    or functions of output and labels by name. ``patience``: the number of evaluations without a loss that is
-    smaller by ``min_gain`` after which training ends.
+    model leaves it open. ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them
+    (NumPy's, or tensors), labels last; the path of an .npz file of such; a DataLoader or another iterable of batches.
+    Rows are shuffled by ``seed`` and epoch; what is left at the end of an epoch is a smaller batch.
+    ``validation_data``: data to evaluate with, after each epoch or ``evaluate_every`` calls; ``metrics`` are names of
+    ``burnish.train.evaluation.METRICS``, or functions of output and labels by name. ``patience``: the number of
+    evaluations without a loss that is smaller by ``min_gain`` after which training ends.
 
     A graph network (``burnish.gnn.network``) is trained on a ``burnish.gnn.Graph``, or the path of one, with features,
     labels and a mask of vertices to train on; it is evaluated by its mask of vertices for validation. An epoch is a
@@ -82,9 +84,9 @@ def fit(
     ``workers``: how many devices train, of ``worker_kind`` "process" or "thread" here, "torch" (gloo), or "ray" (actors
     of a cluster), with ``threads`` each; one that is silent for ``timeout`` seconds ends all with WorkerError.
     ``plan``: what :func:`burnish.plan` returns, of the same batch or of an open one, or the file that its ``save``
-    writes; "auto" searches for one with costs measured here; None: data parallelism. ``compare``: some steps by a given
-    plan and by data parallelism are timed first, and the faster one trains. A graph's workers have a range of its
-    vertices each.
+    writes, on as many devices as it has; "auto" searches for one with costs measured here; None: data parallelism.
+    ``compare``: some steps by a given plan and by data parallelism are timed first, and the faster one trains. A
+    graph's workers have a range of its vertices each.
 
     ``checkpoint``: a folder in which states, data position and random states are kept, after each epoch or
     ``save_every`` calls (of a graph 10), and after Ctrl-C; the last ``keep`` stay, and the best one. ``resume=True``
@@ -113,7 +115,7 @@ def fit(
         epochs = EPOCHS if epochs is None and steps is None else epochs
         save_every = SAVE_EVERY if save_every is None else save_every
     limits = TrainingLimits(steps, epochs, evaluate_every, patience, min_gain, save_every, keep, resume)
-    devices = plan.machine.size if isinstance(plan, Plan) and workers == 1 else workers
+    devices = _devices(plan) if workers == 1 else workers
     alone = devices == 1 and plan is None
     if callable(progress) and not alone and worker_kind != "thread":
         raise refusal("progress", progress, 'a function on one device, or with worker_kind="thread"')
@@ -139,6 +141,21 @@ def fit(
             arguments, LAUNCHED, train=own.train, worker_kind=worker_kind, timeout=timeout, threads=threads or 1
         )
         return _by_plan(own, data, loop, plan, devices, launch, compare)
+
+
+def _devices(plan: Any) -> int:
+    """Devices that a plan, or the file of one, is for; 1 where it does not say. Raises PlanError and OSError."""
+    if isinstance(plan, Plan):
+        return plan.machine.size
+    return 1 if plan == AUTO or not isinstance(plan, (str, Path)) else _read(Path(plan), devices_of)
+
+
+def _read(path: Path, parse: Callable[[str], Found]) -> Found:
+    """Parsed text of a plan's file. Raises PlanError, naming the file, and OSError."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except (PlanError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path}: {error}") from None
 
 
 def _by_plan(
@@ -176,10 +193,7 @@ def _placement(plan: Any, graph: Any, devices: int, parameters: Any) -> TensorSp
             return plan.placement_at(graph)
         text = plan.text()
     elif isinstance(plan, (str, Path)):
-        try:
-            return read_plan(Path(plan).read_text(encoding="utf-8"), graph, devices, parameters)
-        except (PlanError, UnicodeDecodeError) as error:
-            raise PlanError(f"{plan}: {error}") from None
+        return _read(Path(plan), lambda text: read_plan(text, graph, devices, parameters))
     else:
         raise refusal("plan", plan, f'what burnish.plan returns, the path of a strategy, "{AUTO}", or None')
     return read_plan(text, graph, devices, parameters)

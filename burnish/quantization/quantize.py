@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,15 @@ import onnx
 from burnish.base.arguments import check_flag, check_number, refusal, typed
 from burnish.driver.api import compile as compile_model
 from burnish.driver.checks import check_common, check_model
-from burnish.driver.importing import import_model
+from burnish.driver.importing import import_model, open_extents
 from burnish.driver.torch_module import TorchModule
 from burnish.errors import DataError, ModelError, ParameterError
-from burnish.fitting.data import Loader, bound, source
+from burnish.fitting.data import Loader, bound, is_tensor, source
 from burnish.frontend.onnx.export.quantized import QDQ_OPSET, Quantizers, to_qdq
 from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.bit_products import counts_few_bits
 from burnish.graph.graph import Graph
+from burnish.loops.sizes import hinted
 from burnish.machines.target import host
 from burnish.measure.comparison import Comparison
 from burnish.quantization.calibrate import (
@@ -89,7 +91,8 @@ class Quantization:
         allowed = (8,) if self.activations == 8 else FEW_WEIGHTS if self.activations else (8, 4)
         if self.weights not in allowed:
             kind = f"with {self.activations} bits of activations" if self.activations else "for weights alone"
-            raise refusal("weights", self.weights, f"{' or '.join(map(str, allowed))} {kind}")
+            more = "; 8 or 4 with activations=None, 1 to 4 with activations=1 or 2" if self.activations == 8 else ""
+            raise refusal("weights", self.weights, f"{' or '.join(map(str, allowed))} {kind}{more}")
         if self.block not in BLOCKS:
             raise refusal("block", self.block, ", ".join(map(str, BLOCKS)))
         check_number("error", self.error, 0.0, open_below=True)
@@ -105,6 +108,10 @@ class QuantizedModel:
     report: QuantizationReport
     signature: Any = None
     """Of the network of PyTorch that it was."""
+
+    def __repr__(self) -> str:
+        """Summary of its report in one line."""
+        return f"QuantizedModel({self.report!r})"
 
     def save(self, path: str | Path) -> None:
         """Writes the ONNX file, which any runtime takes that has opset 21."""
@@ -140,8 +147,9 @@ def quantize(
 
     ``model`` is an ONNX file or ``ModelProto``, a :class:`Graph`, or an ``nn.Module`` with ``example_inputs``.
     ``calibration_data``: inputs, as ``burnish.fit`` takes data, without labels: arrays of rows by name, the path of an
-    .npz file, or an iterable (a list, a DataLoader) of batches of the model's own size. The last quarter of the batches
-    is held out: on it the error is found, ``|quantized - float| / |float|`` of each output over all of these batches.
+    .npz file, or an iterable (a list, a DataLoader) of batches of the model's own size. Batches say what a first extent
+    is that the model leaves open. The last quarter of the batches is held out: on it the error is found, ``|quantized -
+    float| / |float|`` of each output over all of these batches.
 
     Activations and weights have 8 bits (weights a scale for each output channel); or, with ``activations`` of 1 or 2
     bits, ``weights`` of 1 to 4, odd numbers around 0, whose products are counts of bits where these are fast; or, with
@@ -173,10 +181,14 @@ def quantize(
         if example_inputs is not None:
             raise refusal("example_inputs", "some", "None for models that are no network of PyTorch")
         check_model(model)
-    graph = import_model(model, shapes, fix).graph
-    if graph.dims or graph.states or graph.counts:
-        what = "states" if graph.states else "open dimensions"
-        raise ModelError(f"quantize: found a model with {what}; allowed: one of numbers and sizes that are known")
+    calibration_data = _listed(calibration_data)
+    graph = _imported(model, calibration_data, shapes, fix)
+    if graph.states or graph.counts:
+        what = "states" if graph.states else "sizes that a call counts"
+        raise ModelError(f"quantize: found a model with {what}; allowed: one of sizes that are known")
+    if graph.dims:
+        example = {name: tuple(map(hinted, graph.types[name].shape)) for name in graph.inputs}
+        raise ModelError(f"quantize: found open dimensions; allowed: numbers, such as shapes={example}")
     if not any("float" in graph.types[name].dtype for name in graph.outputs):
         raise ModelError("quantize: found no output of floats; allowed: a model whose error can be told")
     batches = _batches(calibration_data, graph)
@@ -187,14 +199,42 @@ def quantize(
     return QuantizedModel(made, report, signature)
 
 
+def _imported(model: Any, data: Any, shapes: Mapping[str, Any] | None, fix: Mapping[str, Any] | None) -> Graph:
+    """The model's graph; first extents that it and ``shapes`` leave open are those of a list's batches, else 1."""
+    found = import_model(model, shapes, fix, tell=False)
+    if not found.assumed:
+        return found.graph
+    rows = _rows(data[0], next(iter(found.assumed))) if isinstance(data, list) and data else 1
+    if rows == 1:
+        warnings.warn(open_extents(found), stacklevel=3)
+        return found.graph
+    types = found.graph.types
+    return import_model(model, {**(shapes or {}), **{n: (rows, *types[n].shape[1:]) for n in found.assumed}}, fix).graph
+
+
+def _listed(data: Any) -> Any:
+    """Data for calibration: those of an iterable of batches, which may be read once, as a list."""
+    if isinstance(data, np.ndarray) or is_tensor(data):
+        return (data,)
+    whole = isinstance(data, (str, Path, Mapping, tuple)) or callable(getattr(data, "epoch", None))
+    return data if whole or not isinstance(data, Iterable) else [*data]
+
+
+def _rows(batch: Any, name: str) -> int:
+    """Rows of a batch, by its array of that name, or its first; 1 where there is none."""
+    value = batch
+    if isinstance(batch, Mapping):
+        value = batch.get(name)
+    elif isinstance(batch, (tuple, list)):
+        value = batch[0] if batch else None
+    shape: Sequence[int] = getattr(value, "shape", ())
+    return int(shape[0]) if len(shape) and shape[0] else 1
+
+
 def _batches(data: Any, graph: Graph) -> list[dict[str, np.ndarray]]:
     """All whole batches, by the names of inputs."""
     specs = [TensorSpec(name, graph.types[name].shape, graph.types[name].dtype) for name in graph.inputs]
-    if isinstance(data, np.ndarray):
-        data = (data,)
-    elif isinstance(data, list) or (isinstance(data, Iterable) and iter(data) is data):
-        data = Loader([*data])  # an iterator is read once
-    given = source(data, specs, shuffle=False)
+    given = source(Loader(data) if isinstance(data, list) else data, specs, shuffle=False)
     found = [bound(batch, specs) for batch in given.epoch(0)]
     whole = [b for b in found if all(a.shape == tuple(s.shape) for a, s in zip(b, specs, strict=True))]
     if not whole:

@@ -45,6 +45,12 @@ class QuantizationReport:
     batches: tuple[int, int]
     bytes: tuple[int, int]
 
+    def __repr__(self) -> str:
+        """Its numbers in one line."""
+        count = sum(layer.quantized for layer in self.layers)
+        said = self.fallback or f"error {self.error:.2g}"
+        return f"QuantizationReport({count} of {len(self.layers)} layers in integers, {said})"
+
     def __str__(self) -> str:
         count = sum(layer.quantized for layer in self.layers)
         lines = [*map(str, self.layers), f"{count} of {len(self.layers)} layers in integers"]

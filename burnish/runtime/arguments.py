@@ -16,11 +16,15 @@ from burnish.runtime.executable import TensorSpec
 class Arguments:
     """Binding, conversion and validation of call arguments against a compiled model's input shapes and dtypes."""
 
-    def __init__(self, inputs: Sequence[TensorSpec], info: Mapping[str, Any]) -> None:
-        """``info``: "converts", if numbers of other dtypes are converted; "assumed", first extents by inputs' names."""
+    def __init__(self, inputs: Sequence[TensorSpec], info: Mapping[str, Any], exemplary: bool = False) -> None:
+        """``info``: "converts", if numbers of other dtypes are converted; "assumed", first extents by inputs' names.
+
+        ``exemplary``: whether shapes are those of a network's example inputs.
+        """
         self.count = len(inputs)
         self._inputs = tuple(inputs)
         self._types = [(spec.shape, numpy_dtype(spec.dtype)) for spec in inputs]
+        self.exemplary = exemplary
         self._converts, self._assumed = bool(info.get("converts")), dict(info.get("assumed", {}))
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
@@ -80,10 +84,12 @@ class Arguments:
         return array
 
     def _remedy(self, spec: TensorSpec, array: np.ndarray) -> str:
-        """A hint to compile with ``shapes=``, if only a batch size that was assumed differs; else empty."""
+        """A hint to compile otherwise, if only a number of rows differs that was assumed or an example's."""
         assumed = self._assumed.get(spec.name)
-        if assumed is None or array.ndim != len(spec.shape) or array.shape[1:] != spec.shape[1:]:
+        if array.ndim != len(spec.shape) or array.shape[1:] != spec.shape[1:] or array.shape == spec.shape:
             return ""
+        if assumed is None:
+            return '; any number of rows: compile with dynamic={"batch": (1, 64)}' if self.exemplary else ""
         return (
             f"; the first extent ('{assumed}') is open in the model and was taken as {spec.shape[0]}: compile with "
             f"shapes={{'{spec.name}': {array.shape}}}"

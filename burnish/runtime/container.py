@@ -144,7 +144,8 @@ def _read_header(path: Path, file: BinaryIO, size: int, key: bytes | None, whole
     prefix = bytes(_read(path, file, 0, _START, "prefix")[0])
     magic, version, signed, length = _PREFIX.unpack_from(prefix)
     if magic != MAGIC:
-        raise ArtifactError(f"{path} is no Burnish artifact: it starts with {magic!r}, allowed: {MAGIC!r}")
+        remedy = "; compile it first, by burnish.compile" if path.suffix == ".onnx" else ""
+        raise ArtifactError(f"{path} is no Burnish artifact: it starts with {magic!r}, allowed: {MAGIC!r}{remedy}")
     if not OLDEST <= version <= VERSION:
         raise _of_other_version(path, file, version, length)
     if _START + length > size or length > MOST_HEADER_BYTES:

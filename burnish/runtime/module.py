@@ -239,7 +239,7 @@ class Module(CompiledBase):
         self.executable = replace(self.executable, info={**self.executable.info, **facts})
         self._all = tuple(v.noted(facts) for v in self._all)
         self._integers = known_integers(self.executable.info, len(self.inputs))
-        self._arguments = Arguments(self.inputs, self.executable.info)
+        self._arguments = Arguments(self.inputs, self.executable.info, self._arguments.exemplary)
         self._quick, self._gpu = QuickCall.of(self), GpuCalls.of(self)
         self._contexts = self._new_contexts()
 

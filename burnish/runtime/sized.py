@@ -75,7 +75,8 @@ def _solve(
 
 def _range(extent: SymbolicSize) -> str:
     (dim,) = extent.dims
-    return f"{extent}, {dim} from {dim.low} to {dim.high}"
+    form = "" if str(extent) == str(dim) else f"{extent}, "
+    return f"{form}{dim} from {dim.low} to {dim.high}"
 
 
 def _list(values: Mapping[str, int]) -> str:

@@ -64,7 +64,9 @@ def test_a_call_in_two_memories_is_planned_and_made(model: Path) -> None:
     budgets = [word for budget in ("40KB", "1KB", "90KB") for word in ("--memory-budget", budget)]
     command = ["plan", "paging", str(model), *budgets]
     found = CliRunner().invoke(app, [*command, "--json"])
-    assert isinstance(found.exception, ParameterError) and "found 1000 bytes; allowed: at least" in str(found.exception)
+    assert isinstance(found.exception, ParameterError) and "found 1000 bytes (1 KB); allowed: at" in str(
+        found.exception
+    )
     report = json.loads(found.stdout)
     small, large = report["budgets"]
     assert small["peak"] <= 40_000 and large["peak"] <= 90_000 and len(report["refused"]) == 1
@@ -73,6 +75,8 @@ def test_a_call_in_two_memories_is_planned_and_made(model: Path) -> None:
     assert large["loaded"] == weights_and_input and large["loaded"] + large["stored"] < large["others"]["streaming"]
     told = CliRunner().invoke(app, ["plan", "paging", str(model), "--memory-budget", "40KB"])
     assert told.exit_code == 0 and "same" in told.stdout
+    told = CliRunner().invoke(app, ["plan", "paging", str(model), "--memory-budget", "1KB"])
+    assert told.exit_code and not told.stdout  # no table without a row
     assert CliRunner().invoke(app, ["plan", "paging", str(model)]).exit_code == 2  # without a budget
 
 

@@ -8,18 +8,20 @@ import resource
 import shutil
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import burnish as bn
+from benchmarks import models
 from burnish.cli import app
 from burnish.clib.library import CODES, FUNCTIONS, CLibrary
 from burnish.errors import ParameterError, TargetError
@@ -80,6 +82,35 @@ int main(int count, char **words) {
 }
 """
 
+CYCLES = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include "m.h"
+/* Creates and destroys contexts, of which every fiftieth runs; the process' peak in KiB at each tenth of them. */
+int main(int count, char **words) {
+  int cycles = atoi(words[count - 1]);
+  for (int i = 0; i <= cycles; i++) {
+    m *c;
+    int code = m_create(2, &c);
+    if (!code && i % 50 == 0) {
+      SIZES
+      size_t bytes = m_input_bytes(c, 0);
+      void *data = calloc(1, bytes);
+      code = m_set_input(c, 0, data, bytes);
+      if (!code) code = m_run(c);
+      free(data);
+    }
+    if (code) { puts(m_error(code)); return 1; }
+    m_destroy(c);
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    if (i % (cycles / 10) == 0) printf("%ld\n", used.ru_maxrss);
+  }
+  return 0;
+}
+"""
+
 
 def installed(*names: str) -> str:
     """The path of a tool, which a user may have or not: without it, objects are only parsed (below)."""
@@ -92,11 +123,11 @@ def installed(*names: str) -> str:
 class Program:
     """A module as a C program that reads inputs from files and writes outputs to files."""
 
-    def __init__(self, module: bn.Module, folder: Path) -> None:
+    def __init__(self, module: bn.Module, folder: Path, more: Sequence[str] = ()) -> None:
         self.module, self.folder = module, folder
         self.paths = bn.export_c(module, folder, "m")
         (folder / "main.c").write_text(MAIN)
-        flags = ["-O1", "-std=c99", "-Wall", "-Wextra", "-Werror", "-I", str(folder)]
+        flags = ["-O1", "-std=c99", "-Wall", "-Wextra", "-Werror", "-I", str(folder), *more]
         self.program = folder / "main"
         source = [str(folder / "main.c"), str(self.paths["archive"])]
         subprocess.run([installed("cc"), *flags, *source, "-o", str(self.program), "-lpthread"], check=True)
@@ -236,12 +267,51 @@ def test_contexts_come_and_go(tmp_path: Path) -> None:
     assert peaks[1] <= peaks[0] + 256, f"{peaks} KiB"
 
 
-@pytest.mark.slow
-def test_valgrind_finds_nothing(tmp_path: Path) -> None:
+def forest(target: str) -> tuple[bn.Module, np.ndarray, list[int]]:
+    """Boosted trees, what they are fed, and the sizes of that."""
     model = bn.boost.train({"max_depth": 4}, bn.boost.Dataset.of(rows(300), label=rows(300)[:, 0]), 12)
-    module = bn.compile(model, target="x86-64-v3")  # instructions that valgrind knows
+    return bn.compile(model, target=target), rows(20), [20]
+
+
+def resnet18(target: str) -> tuple[bn.Module, np.ndarray, list[int]]:
+    """ResNet-18 on small images."""
+    proto = onnx.load(models.build("resnet18"))
+    for axis in (2, 3):
+        proto.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = 64
+    del proto.graph.value_info[:]
+    module = bn.compile(proto, target=target, threads=2, rewrite=False)
+    return module, RNG.standard_normal((1, 3, 64, 64), np.float32), []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [forest, resnet18])
+def test_valgrind_finds_nothing(made: Callable[..., Any], tmp_path: Path) -> None:
+    module, x, sizes = made("x86-64-v3")  # instructions that valgrind knows
     under = [installed("valgrind"), "--error-exitcode=3", "--leak-check=full", "--errors-for-leak-kinds=definite", "-q"]
-    check(Program(module, tmp_path), [[rows(20)]], module, sizes=[20], threads=1, rounds=3, under=under)
+    check(Program(module, tmp_path), [[x]], module, sizes=sizes, threads=1, rounds=2, under=under)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [forest, resnet18])
+def test_sanitizers_find_nothing(made: Callable[..., Any], tmp_path: Path) -> None:
+    """Memory that is lost, freed twice or left by what calls the library, on two threads."""
+    module, x, sizes = made("cpu")
+    program = Program(module, tmp_path, ["-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"])
+    check(program, [[x], [-x]], module, sizes=sizes, threads=2, rounds=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [forest, resnet18])
+def test_ten_thousand_contexts_take_the_memory_of_a_thousand(made: Callable[..., Any], tmp_path: Path) -> None:
+    module, _, sizes = made("cpu")
+    bn.export_c(module, tmp_path, "m")
+    size = "".join(f"m_set_size(c, {n}, {value});" for n, value in enumerate(sizes))
+    (tmp_path / "cycles.c").write_text(CYCLES.replace("SIZES", size))
+    command = [installed("cc"), "-O1", "-Wall", "-Werror", "-I", str(tmp_path), str(tmp_path / "cycles.c")]
+    program = tmp_path / "cycles"
+    subprocess.run([*command, str(tmp_path / "libm.a"), "-o", str(program), "-lpthread"], check=True)
+    peaks = subprocess.run([program, "10000"], capture_output=True, text=True, check=True).stdout.split()
+    assert len(peaks) == 11 and int(peaks[-1]) <= int(peaks[1]) + 256, f"{peaks} KiB"
 
 
 def test_the_shared_library_shows_its_own_functions_alone(tmp_path: Path) -> None:

@@ -35,6 +35,17 @@ def test_every_epoch_has_its_own_order_of_whole_rows() -> None:
     assert [bound(b, INPUTS)[1].tolist() for b in plain.epoch(5)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
+def test_tensors_are_rows_as_arrays_are() -> None:
+    torch = pytest.importorskip("torch")
+    tensors = {name: torch.from_numpy(value).clone().requires_grad_(name == "x") for name, value in DATA.items()}
+    expected = [bound(b, INPUTS) for b in source(DATA, INPUTS, seed=3).epoch(1)]
+    for given in (tensors, (tensors["x"], tensors["label"]), (tensors["x"], DATA["label"])):
+        made = [bound(b, INPUTS) for b in source(given, INPUTS, seed=3).epoch(1)]
+        assert all(np.array_equal(a, b) for m, e in zip(made, expected, strict=True) for a, b in zip(m, e, strict=True))
+    with pytest.raises(DataError, match="data: found 1 arrays; allowed: x: float32"):
+        source((tensors["x"],), INPUTS)
+
+
 def test_files_of_arrays(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", **DATA)
     assert source(tmp_path / "data.npz", INPUTS).facts() == source(DATA, INPUTS).facts()

@@ -70,7 +70,7 @@ def test_a_plan_trains_and_is_refused_by_name(tmp_path: Path) -> None:
     plan = bn.plan(perceptron(), train=bn.Train(optimizer=bn.SGD(0.1)), devices="host:2", seconds=0.2)
     plan.save(tmp_path / "plan.txt")
     alone = trained()
-    for given in ({"plan": plan}, {"plan": tmp_path / "plan.txt", "workers": 2}):
+    for given in ({"plan": plan}, {"plan": tmp_path / "plan.txt", "workers": 2}, {"plan": str(tmp_path / "plan.txt")}):
         found = trained(worker_kind="thread", **given)
         np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
         assert len(found.memory) == 2 and found.step is None
@@ -90,8 +90,9 @@ def test_a_plan_trains_and_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(ParameterError, match=message):
             trained(**wrong)
     (tmp_path / "other.txt").write_text("no plan")
-    with pytest.raises(PlanError, match=r"other\.txt: line 1: found 'no plan'; allowed: strategy of"):
-        trained(plan=tmp_path / "other.txt", workers=2)
+    for workers in ({}, {"workers": 2}):
+        with pytest.raises(PlanError, match=r"other\.txt: line 1: found 'no plan'; allowed: strategy of"):
+            trained(plan=tmp_path / "other.txt", **workers)
 
 
 def test_batch_normalization_trains_on_several_devices() -> None:

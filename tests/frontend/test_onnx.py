@@ -92,7 +92,7 @@ def test_external_data_is_read_from_beside_the_file(tmp_path: Path) -> None:
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", ["batch_size", "N", "unk__3", None, -1])
+@pytest.mark.parametrize("batch", ["batch_size", "N", "unk__3", None, -1, "rows", "num_samples"])
 def test_an_open_batch_is_one(batch: str | int | None) -> None:
     assert from_onnx(relu((batch, 3))).types["y"].shape == (1, 3)
 
@@ -105,7 +105,12 @@ def test_shapes_fix_open_dimensions() -> None:
 @pytest.mark.parametrize(
     ("shape", "given", "message"),
     [
-        (("batch", "length"), None, r"'x' has open dimensions \['length'\] in shape \[batch, length\]; pass .*shapes="),
+        (
+            ("batch", "length"),
+            None,
+            r"'x' has open dimensions \['length'\] in shape \[batch, length\]; pass .*"
+            r"shapes=\{'x': \(batch, length\)\} .*\(on the command line --shape x=batch,length\)",
+        ),
         (("width", 3), None, r"open dimensions \['width'\]"),
         (("N", 3), {"x": (2, 4)}, r"input 'x': found \[2, 4\]; allowed: \['N', 3\]"),
         (("N", 3), {"x": (2,)}, r"input 'x': found \[2\]"),

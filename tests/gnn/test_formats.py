@@ -198,8 +198,14 @@ def test_what_holds_no_graph_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds objects"):
         read(path)
     np.savez(path, a=[1])
-    with pytest.raises(DataError, match="found a; allowed: edge_index"):
+    with pytest.raises(DataError, match="found a; allowed: edges or edge_index"):
         read(path)
+    edges = np.stack([SOURCE, TARGET])
+    np.savez(path, edges=edges, features=FEATURES, classes=LABELS, train=np.arange(2))
+    named = read(path)
+    np.savez(path, edge_index=edges, x=FEATURES, y=LABELS, train_mask=np.arange(2))
+    assert str(named) == str(read(path)) and np.array_equal(named.labels, LABELS)
+    assert np.array_equal(named.features, FEATURES) and named.train.sum() == 2
     np.savez(path, edge_index=np.stack([SOURCE, TARGET], 1))
     with pytest.raises(DataError, match=r"edges of shape \(4, 2\); allowed: \(2, edges\)"):
         read(path)

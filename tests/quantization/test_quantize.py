@@ -1,7 +1,9 @@
 """`bn.quantize`: accuracy is kept, other runtimes answer alike, and what may not be is refused or left in floats."""
 
+import ctypes
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -237,6 +239,41 @@ def test_products_of_few_bits(bits: int, weight_bits: int, tmp_path: Path) -> No
     assert part.report.error <= 0.05 and not all(layer.quantized for layer in part.report.layers)
 
 
+def test_few_bits_are_the_same_bits_tuned_in_files_in_c_and_on_threads(tmp_path: Path) -> None:
+    """Layers timed, kernels searched for, saved and loaded, another number of threads, calls at once."""
+    network = Convolutions().eval()
+    example = torch.from_numpy(drawn(BATCH, 0)[0])
+    data, x = [drawn(BATCH, 100 + n)[0] for n in range(4)], drawn(BATCH, 7)[0]
+    bn.quantize(network, data, (example,), activations=2, weights=1, error=1e3, threads=1)  # with measurements
+    made = bn.quantize(network, data, (example,), activations=2, weights=1, error=1e3, measure=False, threads=1)
+    how = {"threads": 1, "rewrite": False}
+    module = bn.compile(made.model, **how)
+    expected = module(x)
+    module.save(tmp_path / "q.bn")
+    assert np.array_equal(bn.load(tmp_path / "q.bn")(x), expected)
+    records = tmp_path / "r.jsonl"
+    tuned = bn.compile(made.model, tune=bn.Tune(trials=6, seconds=None), records=records, **how)
+    assert np.array_equal(tuned(x), expected)
+    assert np.array_equal(bn.compile(made.model, records=records, **how)(x), expected)
+    several = bn.compile(made.model, threads=3, rewrite=False)
+    with ThreadPoolExecutor(4) as callers:
+        assert all(np.array_equal(found, expected) for found in callers.map(several, [x] * 12))
+    paths = bn.export_c(module, tmp_path / "net")
+    if "shared" not in paths:
+        pytest.skip("neither ld.lld nor ld is installed")
+    library, context, found = ctypes.CDLL(str(paths["shared"])), ctypes.c_void_p(), np.zeros_like(expected)
+    assert library.net_create(2, ctypes.byref(context)) == 0
+    end = ctypes.c_size_t
+    assert (
+        library.net_set_input(context, 0, ctypes.c_void_p(x.ctypes.data), end(x.nbytes))
+        == library.net_run(context)
+        == 0
+    )
+    assert library.net_get_output(context, 0, ctypes.c_void_p(found.ctypes.data), end(found.nbytes)) == 0
+    library.net_destroy(context)
+    assert np.array_equal(found, expected)
+
+
 def test_few_bits_err_least_by_their_own_range() -> None:
     random = np.random.default_rng(0)
     values = np.maximum(random.standard_normal(50_000), 0).astype(np.float32)
@@ -285,6 +322,32 @@ REFUSED = [
 def test_refused_arguments(given: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=re.escape(message)):
         bn.quantize(chain(), rows(), **given)
+
+
+@pytest.fixture
+def of_any_rows(tmp_path: Path) -> Path:
+    """The chain as a file whose first extent is open."""
+    model = to_onnx(chain())
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "rows"
+    onnx.save(model, str(tmp_path / "open.onnx"))
+    return tmp_path / "open.onnx"
+
+
+def test_batches_say_what_the_model_leaves_open(of_any_rows: Path) -> None:
+    x = rows()["x"]
+    batches, how = [x[n : n + BATCH] for n in range(0, len(x), BATCH)], {"measure": False, "threads": 1}
+    closed = bn.quantize(chain(), batches, **how)
+    for given in (batches, iter(batches), [{"x": torch.from_numpy(b)} for b in batches], [(b,) for b in batches]):
+        found = bn.quantize(of_any_rows, given, **how)
+        assert found.report.error == closed.report.error and found.report.batches == (3, 1)
+    with pytest.warns(UserWarning, match=r"'x' \[rows, 24\] is open and taken as 1"):
+        assert bn.quantize(of_any_rows, {"x": x[:8]}, **how).report.batches == (6, 2)
+    with pytest.raises(
+        ModelError, match=r"found open dimensions; allowed: numbers, such as shapes=\{'x': \(\d+, 24\)\}"
+    ):
+        bn.quantize(of_any_rows, batches, shapes={"rows": (1, 64)}, **how)
+    assert repr(closed) == f"QuantizedModel({closed.report!r})" and "\n" not in repr(closed) and len(repr(closed)) < 120
 
 
 def test_refused_data_and_models() -> None:

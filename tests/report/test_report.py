@@ -152,7 +152,7 @@ def test_the_page_shows_how_kernels_were_tuned(model: Path, records: Path, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 500])
+@pytest.mark.parametrize("width", [1280, 400])
 def test_in_a_browser_without_a_network(model: Path, records: Path, tmp_path: Path, width: int) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:

@@ -174,6 +174,9 @@ def test_other_formats_and_versions_are_refused(saved, tmp_path) -> None:
         path.write_bytes(content)
         with pytest.raises(ArtifactError, match=message):
             artifact.read(path)
+    (tmp_path / "m.onnx").write_bytes(b"\x08\x08" + bytes(100))
+    with pytest.raises(ArtifactError, match=r"m\.onnx is no Burnish artifact.*; compile it first, by burnish\.compile"):
+        load(tmp_path / "m.onnx")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "absent.bn")
 

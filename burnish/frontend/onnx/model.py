@@ -72,7 +72,9 @@ TRANSLATORS: Mapping[str, Translator] = {
     **vectors.TRANSLATORS,
     **window.TRANSLATORS,
 }
-_BATCH = re.compile(r"batch|^[nb]$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE)
+_BATCH = re.compile(  # names of a first extent that is a number of rows
+    r"batch|^[nb]$|^(num_|n_)?(rows?|samples?|examples?|items?|instances?)$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE
+)
 _log = logging.getLogger("burnish")
 
 
@@ -331,7 +333,10 @@ def _require_closed(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, 
             remedy[value.name] = f"({words})"
     if found:
         shown = ", ".join(f"'{name}': {extents}" for name, extents in remedy.items())
-        remedy_text = f"pass the whole shape: shapes={{{shown}}} with numbers in their place"
+        options = " ".join(f"--shape {name}={re.sub('[() ]', '', extents)}" for name, extents in remedy.items())
+        remedy_text = (
+            f"pass the whole shape: shapes={{{shown}}} with numbers in their place (on the command line {options})"
+        )
         raise OpenDimensions(f"{'; '.join(found)}; {remedy_text}")
 
 

@@ -20,7 +20,7 @@ MASKS = ("train", "validation", "test")
 # Names of fields in files and objects of other programs.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "features": ("features", "feature", "x", "feat", "node_feat"),
-    "labels": ("labels", "label", "y", "node_label"),
+    "labels": ("labels", "label", "y", "node_label", "classes"),
     "train": ("train", "train_mask", "train_idx"),
     "validation": ("validation", "val_mask", "valid_mask", "validation_mask", "valid", "val_idx"),
     "test": ("test", "test_mask", "test_idx"),

@@ -31,10 +31,10 @@ _SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # files of 
 def read(source: Any, **options: Any) -> Graph:
     """Graph of a path. options: ``symmetrize``, ``self_loops``, ``duplicates`` of ``CSR.from_edges``.
 
-    source: a file that ``store.save`` wrote; ``.npz`` with ``edge_index`` (2, E), ``source`` and ``target``,
-    ``offsets`` and ``sources``, or a matrix that SciPy saved, and features, labels and masks beside these; text of two
-    numbers a line, and a weight; a folder in OGB's layout; or a Graph, which is given back. What is in memory is for
-    ``Graph.of``. Raises OSError, DataError.
+    source: a file that ``store.save`` wrote; ``.npz`` with ``edges`` or ``edge_index`` (2, E), ``source`` and
+    ``target``, ``offsets`` and ``sources``, or a matrix that SciPy saved, and features, labels and masks beside these;
+    text of two numbers a line, and a weight; a folder in OGB's layout; or a Graph, which is given back. What is in
+    memory is for ``Graph.of``. Raises OSError, DataError.
     """
     if isinstance(source, Graph):
         return source
@@ -140,8 +140,9 @@ def _from_npz(path: Path, options: dict[str, Any]) -> Graph:
     if "offsets" in held and "sources" in held:
         csr = CSR(held["offsets"], held["sources"], max(held["offsets"].size - 1, 0), given)
         return _changed(Graph(csr, **vertex_fields(fields, csr.rows)), options)
-    if "edge_index" in held:
-        source, target = pair_of(held["edge_index"], str(path))
+    named = next((name for name in ("edge_index", "edges") if name in held), None)
+    if named is not None:
+        source, target = pair_of(held[named], str(path))
     elif "source" in held and "target" in held:
         source, target = held["source"], held["target"]
     elif "indptr" in held and "indices" in held:
@@ -151,8 +152,8 @@ def _from_npz(path: Path, options: dict[str, Any]) -> Graph:
         given = weights_of(held["data"]) if "data" in held else given
     else:
         raise DataError(
-            f"'{path}': found {', '.join(held) or 'nothing'}; allowed: edge_index, source and target, offsets and "
-            "sources, or what SciPy saves"
+            f"'{path}': found {', '.join(held) or 'nothing'}; allowed: edges or edge_index, source and target, "
+            "offsets and sources, or what SciPy saves"
         )
     vertices = _vertices(held, fields, source, target)
     return Graph.of((source, target), vertices=vertices, weights=given, **fields, **options)

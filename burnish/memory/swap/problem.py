@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from burnish.base.sizes import text_of
 from burnish.errors import ParameterError, VerificationError
 from burnish.graph.graph import Graph
 from burnish.memory.lifetimes import LifetimeStep
@@ -59,8 +60,8 @@ class SwapProblem:
         if capacity < least:
             step = max(range(len(self.steps)), key=self.own_bytes)
             raise ParameterError(
-                f"memory_budget: found {capacity} bytes; allowed: at least {least}, which step {step} "
-                f"({', '.join(self.needs(step))}) needs at once ({method})"
+                f"memory_budget: found {capacity} bytes ({text_of(capacity)}); allowed: at least {least} bytes "
+                f"({text_of(least)}), which step {step} ({', '.join(self.needs(step))}) needs at once ({method})"
             )
 
 

@@ -158,6 +158,11 @@ def micro_batches_of(text: str) -> int | None:
     return None if batches is None else int(batches)
 
 
+def devices_of(text: str) -> int:
+    """Number of devices that a strategy's text is for. Raises PlanError."""
+    return int(_head(_lines(text))["devices"])
+
+
 def _lines(text: str) -> list[tuple[int, str]]:
     return [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
 

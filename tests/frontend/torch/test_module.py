@@ -183,6 +183,17 @@ def test_dimensions_stay_open_however_it_is_said(dynamic) -> None:
             module(torch.zeros(10, 4), torch.zeros(10, 4))
 
 
+def test_another_number_of_rows_than_the_example_has_is_told_how_to_be_taken(tmp_path) -> None:
+    module = compiled(nn.Linear(4, 2), torch.zeros(3, 4))
+    module.note(mark=1)
+    with pytest.raises(InputError, match=r"float32\[5, 4\], allowed: float32\[3, 4\]; any number .*dynamic=\{"):
+        module(torch.zeros(5, 4))
+    with pytest.raises(InputError, match=r"allowed: float32\[3, 4\]$"):
+        module(torch.zeros(3, 5))
+    with pytest.raises(InputError, match=r"float64\[3, 4\], allowed: float32\[3, 4\]$"):
+        module(torch.zeros(3, 4, dtype=torch.float64))
+
+
 def test_numbers_and_constants_of_an_open_size() -> None:
     class Network(nn.Module):
         def forward(self, x):

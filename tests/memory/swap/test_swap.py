@@ -108,7 +108,8 @@ def test_too_little_is_refused_with_the_least_capacity(method: str) -> None:
     problem = toy_gin()
     METHODS[method](problem, problem.least_capacity)
     with pytest.raises(
-        ParameterError, match=rf"memory_budget: found .*; allowed: at least {problem.least_capacity}, which step 6"
+        ParameterError,
+        match=rf"memory_budget: found .*; allowed: at least {problem.least_capacity} bytes .*, which step 6",
     ):
         METHODS[method](problem, problem.least_capacity - 1)
 
