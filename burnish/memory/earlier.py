@@ -14,7 +14,8 @@ def earlier(work: Work) -> list[int]:
     """An order in which each operation runs once: those that leave no more live than before run when they can.
 
     So do the few that only they wait for, if all together leave no more. What writes so little that it does not matter
-    counts as nothing. All others keep their places. Of this order and the given one that with fewer live bytes is
+    counts as nothing. Those of the backward pass must leave less: what they read of the forward pass might else be
+    computed again later, just before they need it. All others keep their places. Of this order and the given one that with fewer live bytes is
     taken; of equal ones the given one.
     """
     order = _Order(work).found()
@@ -47,7 +48,7 @@ class _Order:
                 m = min(touched)
                 touched.discard(m)
                 together = self._together(m)
-                if together and self._frees(together):
+                if together and self._frees(together, less=together[-1] >= self.work.boundary):
                     for k in together:
                         touched |= self._run(k)
         return self.order
@@ -79,8 +80,8 @@ class _Order:
             pending += self.waiting[n]
         return sorted(found)
 
-    def _frees(self, together: Iterable[int]) -> bool:
-        """Whether operations write no more than what only they have yet to read."""
+    def _frees(self, together: Iterable[int], less: bool) -> bool:
+        """Whether operations write no more than what only they have yet to read; or ``less`` than that."""
         operations = [self.work.operations[n] for n in together]
         written = sum(self.work.nbytes[v] for o in operations for v in o.writes)
         if written <= self.little:
@@ -91,4 +92,5 @@ class _Order:
                 readers[v] = readers.get(v, 0) + 1
         dying = (v for v, count in readers.items() if count == self.reads[v] and v not in self.work.keep)
         inside = {v for o in operations for v in o.writes}
-        return written <= sum(self.work.nbytes[v] for v in dying if v not in inside)
+        freed = sum(self.work.nbytes[v] for v in dying if v not in inside)
+        return written < freed if less else written <= freed

@@ -12,6 +12,7 @@ from burnish.base.arguments import check_count, check_flag, check_number, refusa
 from burnish.base.sizes import check_budget
 from burnish.errors import ModelError
 from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.graph.recurrence import in_segments
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size, least
@@ -88,6 +89,11 @@ class Train:
         mixed_precision("Train: precision", self.precision)
         if self.skip_nonfinite != GRADIENTS:
             check_flag("Train: skip_nonfinite", self.skip_nonfinite)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the memory budget leaves it to the planner what is computed again."""
+        return self.memory_budget is not None and not isinstance(self.memory_budget, Mapping)
 
 
 def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None) -> Graph:
@@ -192,8 +198,13 @@ def update_plan(train: Train) -> UpdatePlan:
 
 
 def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train) -> Graph:
-    """Loss, gradients and updates behind the model."""
-    value = add_updates(b, add_loss(b, train.loss, outputs), [*parameters], update_plan(train))
+    """Loss, gradients and updates behind the model; for a budget of memory, recurrences in segments of time."""
+    loss = add_loss(b, train.loss, outputs)
+    found = in_segments(b.build(loss)) if train.recomputes else None
+    if found is not None:
+        b = GraphBuilder.of(found.graph)
+        b.segments = found.begins
+    value = add_updates(b, loss, [*parameters], update_plan(train))
     return b.build(b.add("identity", value, name=b.fresh("loss")))
 
 
