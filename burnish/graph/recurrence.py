@@ -16,7 +16,7 @@ from math import isqrt, prod
 
 from burnish import ops
 from burnish.graph.fusion_properties import facts_of
-from burnish.graph.graph import Graph, Node
+from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS, Load
 from burnish.loops.sizes import is_size
@@ -75,15 +75,14 @@ def times(graph: Graph) -> dict[str, int]:
 
 def _shared_weights(graph: Graph) -> set[str]:
     """States of several floating-point numbers, and what depends on these alone, that several other nodes read."""
+    lasting = GraphBuilder.of(graph).lasting()
     fixed = {n for n in graph.states if graph.types[n].dtype in FLOATS and graph.types[n].size > 1}
-    alone = {*fixed, *graph.constants}
     uses: Counter[str] = Counter()
     for node in graph.nodes:
-        if alone.issuperset(node.inputs):
-            alone.update(node.outputs)
-            fixed.update(node.outputs if fixed.intersection(node.inputs) else ())
-        else:
+        if not lasting.issuperset(node.outputs):
             uses.update({*node.inputs})
+        elif fixed.intersection(node.inputs):
+            fixed.update(node.outputs)
     return {name for name in fixed if uses[name] >= LEAST}
 
 
@@ -125,12 +124,14 @@ class _Division:
 
     graph: Graph
     length: int
+    lasting: set[str] = field(default_factory=set)  # weights, which are the same at all times
     wanted: dict[str, Cuts] = field(default_factory=dict)
     parts: dict[str, tuple[Cuts, list[str]]] = field(default_factory=dict)
     slices: dict[tuple[str, int, int, int], str] = field(default_factory=dict)
 
     def divided(self) -> Graph:
         """The graph with what steps slice, or join, computed in parts."""
+        self.lasting = GraphBuilder.of(self.graph).lasting()
         self.want()
         new = Rewrite(self.graph)
         for name in self.graph.inputs:
@@ -160,6 +161,8 @@ class _Division:
         readers = self.graph.consumers()
         for node in reversed(self.graph.nodes):
             name = node.outputs[0]
+            if name in self.lasting:
+                continue
             cuts = self.wanted.get(name) or self.sliced(name, readers[name])
             found = self.inputs_of(node, cuts) if cuts is not None else None
             if found is not None and cuts is not None:
@@ -191,7 +194,7 @@ class _Division:
 
     def joined(self, node: Node) -> Cuts | None:
         """The cuts of a concatenation of what many steps give."""
-        if node.op != "concat":
+        if node.op != "concat" or node.outputs[0] in self.lasting:
             return None
         axis = int(node.attrs["axis"]) % len(self.graph.types[node.outputs[0]].shape)  # type: ignore[arg-type]
         ends = [0]
@@ -244,7 +247,7 @@ class _Division:
         if cuts is None or operands is None:
             for name in node.inputs:
                 self.all_of(new, name)
-            apart = {"apart": True} if node.op == "concat" else {}  # steps may be computed again
+            apart = {"apart": True} if node.op == "concat" and node.outputs[0] not in self.lasting else {}
             new.replace(node, node.op, *node.inputs, **{**node.attrs, **apart})
             return
         self.parts[node.outputs[0]] = cuts, [*self.computed(new, node, cuts, operands)]
