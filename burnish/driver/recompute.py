@@ -264,18 +264,18 @@ def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Map
 
 
 def _forward(made: Compilation, operations: Sequence[WorkItem], makers: Mapping[str, int]) -> frozenset[int]:
-    """The operations that the model's own results, such as the loss, are made from, without those that make them."""
+    """The operations that the model's own results, such as the loss, are made from, and those that make them."""
     states = {made.graph.outputs[state.output] for state in made.graph.states.values()}
     last = {makers[name] for name in made.graph.outputs if name not in states and name in makers}
     producer = {v: n for n, operation in enumerate(operations) for v in operation.writes}
-    found: set[int] = set()
+    found = {*last}
     pending = [*last]
     while pending:
         for v in operations[pending.pop()].reads:
             if producer[v] not in found:
                 found.add(producer[v])
                 pending.append(producer[v])
-    return frozenset(found - last)
+    return frozenset(found)
 
 
 # --- an order as calls ---
