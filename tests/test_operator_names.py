@@ -33,6 +33,7 @@ RULES = {
         "halves",
         "integer_products",
         "join",
+        "recurrence",
         "requantize",
         "row_attention",
         "scale_gradients",

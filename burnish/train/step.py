@@ -39,7 +39,7 @@ class Train:
     ``batch_norm_momentum``: the share of the way that it moves running statistics; None: its own ``momentum``.
     ``seed``: the first of the seeds of dropout, one a step.
     ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
-    computed again in the backward pass. It is the module's arena; parameters and other states come on top. In its
+    computed again in the backward pass, of recurrences a segment of steps at a time. It is the module's arena; parameters and other states come on top. In its
     place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
 
     ``schedule``: how the rate moves from step to step. ``clip_norm``: the most that the norm of all gradients may be;
@@ -92,22 +92,25 @@ class Train:
 
     @property
     def recomputes(self) -> bool:
-        """Whether the memory budget leaves it to the planner what is computed again."""
-        return self.memory_budget is not None and not isinstance(self.memory_budget, Mapping)
+        """Whether the memory budget leaves it to a planner which operations are computed again, of all."""
+        return self.memory_budget not in (None, "drop-cheap") and not isinstance(self.memory_budget, Mapping)
 
 
-def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None) -> Graph:
+def training_graph(
+    graph: Graph, train: Train, weights: Collection[str] | None = None, segments: bool = False
+) -> Graph:
     """The step: inputs and then labels to the loss, a scalar; parameters are states under the constants' names.
 
     Labels are called as the loss calls them: ``label``, where there is one. States are also what the optimizer
     remembers, under ``parameter.slot``, the learning rate, ``optimizer.learning_rate``, the number of steps,
     ``optimizer.step``, with dropout its seed, ``random.seed``, one more each step, and what
     :mod:`burnish.train.updates` names. ``weights``: the constants that are trained unless ``train`` names them; None:
-    all. Raises ModelError for a model whose outputs the loss does not take, or without parameters;
+    all. ``segments``: recurrences are divided along time, so that recomputation can keep what crosses between segments
+    alone, as :func:`burnish.graph.recurrence.in_segments` does; gradients then differ by rounding. Raises ModelError for a model whose outputs the loss does not take, or without parameters;
     UnsupportedOperator for an operator without a gradient.
     """
     b, parameters = forward_pass(graph, train, weights)
-    return _with_update(b, results_of(b.source), parameters, train)
+    return _with_update(b, results_of(b.source), parameters, train, segments)
 
 
 def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = None) -> tuple[Rewrite, tuple[str, ...]]:
@@ -197,10 +200,12 @@ def update_plan(train: Train) -> UpdatePlan:
     )  # fmt: skip
 
 
-def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train) -> Graph:
-    """Loss, gradients and updates behind the model; for a budget of memory, recurrences in segments of time."""
+def _with_update(
+    b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train, segments: bool
+) -> Graph:
+    """Loss, gradients and updates behind the model."""
     loss = add_loss(b, train.loss, outputs)
-    found = in_segments(b.build(loss)) if train.recomputes else None
+    found = in_segments(b.build(loss)) if segments else None
     if found is not None:
         b = GraphBuilder.of(found.graph)
         b.segments = found.begins
