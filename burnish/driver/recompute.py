@@ -161,9 +161,7 @@ def _operations(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, 
     return float(hinted(flops(_defined(op, types, attrs))))
 
 
-def _defined(
-    op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]
-) -> tuple[Tensor, ...]:
+def _defined(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> tuple[Tensor, ...]:
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     return ops.OPERATORS[op].define("y", inputs, dict(attrs))
 

@@ -18,7 +18,7 @@ from burnish import ops
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
-from burnish.loops.expr import FLOATS, Load
+from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size
 from burnish.loops.traverse import loads
 from burnish.ops.part import Box, Reads, attributes_of, extents_of, part_reads, whole
@@ -28,14 +28,14 @@ LEAST = 4  # steps of a recurrence from which on it is divided
 
 
 @dataclass(frozen=True)
-class Segmented:
+class TimeSegments:
     """A graph whose nodes are in the order of segments, and the numbers of those with which segments begin."""
 
     graph: Graph
     begins: tuple[int, ...]
 
 
-def in_segments(graph: Graph) -> Segmented | None:
+def in_segments(graph: Graph) -> TimeSegments | None:
     """The graph of a forward pass, its recurrences in segments of time; None for one without recurrences.
 
     A segment has half the square root of the steps: what is alive at its ends is a fifth of what a step computes, and
@@ -86,7 +86,7 @@ def _shared_weights(graph: Graph) -> set[str]:
     return {name for name in fixed if uses[name] >= LEAST}
 
 
-def _ordered(graph: Graph, segments: dict[str, int]) -> Segmented:
+def _ordered(graph: Graph, segments: dict[str, int]) -> TimeSegments:
     """The nodes by segment; those of none come where they are needed first."""
     last = max(segments.values(), default=0)
     own = [max((segments.get(name, -1) for name in node.outputs), default=-1) for node in graph.nodes]
@@ -99,14 +99,14 @@ def _ordered(graph: Graph, segments: dict[str, int]) -> Segmented:
             needed[name] = min(needed.get(name, last), own[number])
     order = sorted(range(len(own)), key=own.__getitem__)
     begins = tuple(i for i, (a, b) in enumerate(pairwise(order), 1) if own[a] != own[b])
-    return Segmented(graph.with_nodes([graph.nodes[n] for n in order]), begins)
+    return TimeSegments(graph.with_nodes([graph.nodes[n] for n in order]), begins)
 
 
 # --- division ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Cuts:
+class TimeCuts:
     """Where a tensor is divided: positions on an axis, from 0 to its extent."""
 
     axis: int
@@ -125,8 +125,8 @@ class _Division:
     graph: Graph
     length: int
     lasting: set[str] = field(default_factory=set)  # weights, which are the same at all times
-    wanted: dict[str, Cuts] = field(default_factory=dict)
-    parts: dict[str, tuple[Cuts, list[str]]] = field(default_factory=dict)
+    wanted: dict[str, TimeCuts] = field(default_factory=dict)
+    parts: dict[str, tuple[TimeCuts, list[str]]] = field(default_factory=dict)
     slices: dict[tuple[str, int, int, int], str] = field(default_factory=dict)
 
     def divided(self) -> Graph:
@@ -171,7 +171,7 @@ class _Division:
                     if own is not None:
                         self.wanted.setdefault(read, own)
 
-    def sliced(self, name: str, readers: Sequence[Node]) -> Cuts | None:
+    def sliced(self, name: str, readers: Sequence[Node]) -> TimeCuts | None:
         """The cuts of a tensor of which steps read slices that follow one another: behind each of a segment."""
         found: dict[int, list[tuple[int, int]]] = {}
         for node in readers:
@@ -187,12 +187,12 @@ class _Division:
         follow = [0, *(high for _, high in ends)] == [*(low for low, _ in ends), last]
         return self.every(axis, [low for low, _ in ends] + [last]) if follow else None
 
-    def every(self, axis: int, ends: Sequence[int]) -> Cuts | None:
-        """Cuts at the ends of segments, of as many steps as there are ``ends``, less one; None for a single one."""
-        places = (*ends[:-1 : self.length], ends[-1])
-        return Cuts(axis, places) if len(ends) > LEAST and len(places) > 2 else None
+    def every(self, axis: int, ends: Sequence[int]) -> TimeCuts | None:
+        """TimeCuts at the ends of segments, of as many steps as there are ``ends``, less one; None for a single one."""
+        places = (*ends[: -1 : self.length], ends[-1])
+        return TimeCuts(axis, places) if len(ends) > LEAST and len(places) > 2 else None
 
-    def joined(self, node: Node) -> Cuts | None:
+    def joined(self, node: Node) -> TimeCuts | None:
         """The cuts of a concatenation of what many steps give."""
         if node.op != "concat" or node.outputs[0] in self.lasting:
             return None
@@ -202,7 +202,7 @@ class _Division:
             ends.append(ends[-1] + self.graph.types[name].shape[axis])
         return self.every(axis, ends)
 
-    def inputs_of(self, node: Node, cuts: Cuts) -> list[Cuts | None] | None:
+    def inputs_of(self, node: Node, cuts: TimeCuts) -> list[TimeCuts | None] | None:
         """Where a node's operands are cut if its result is; None for those read whole; None if it cannot be."""
         if len(node.outputs) != 1 or ops.is_opaque(node.op):
             return None
@@ -215,13 +215,15 @@ class _Division:
         reads = [self.reads(node, box) for box in cuts.boxes(shape)]
         if not all(each.plain for each in reads):
             return None
-        found = [_tiles([each.boxes[i] for each in reads], self.graph.types[n].shape) for i, n in enumerate(node.inputs)]
+        found = [
+            _tiles([each.boxes[i] for each in reads], self.graph.types[n].shape) for i, n in enumerate(node.inputs)
+        ]
         known = [own for own in found if own is not False]
         if len(known) < len(found) or self._picks(node, known):
             return None
         return known
 
-    def _picks(self, node: Node, cuts: Sequence[Cuts | None]) -> bool:
+    def _picks(self, node: Node, cuts: Sequence[TimeCuts | None]) -> bool:
         """Whether a node reads what is not cut at positions that are data: each part's gradient would be all of it."""
         types = tuple((self.graph.types[n].shape, self.graph.types[n].dtype) for n in node.inputs)
         (output,) = defined(ops.operator_named, node.op, tuple(node.attrs.items()), types)
@@ -252,7 +254,7 @@ class _Division:
             return
         self.parts[node.outputs[0]] = cuts, [*self.computed(new, node, cuts, operands)]
 
-    def computed(self, new: Rewrite, node: Node, cuts: Cuts, operands: Sequence[Cuts | None]) -> Iterator[str]:
+    def computed(self, new: Rewrite, node: Node, cuts: TimeCuts, operands: Sequence[TimeCuts | None]) -> Iterator[str]:
         """The parts of a node's result."""
         for i, box in enumerate(cuts.boxes(self.graph.types[node.outputs[0]].shape)):
             called = {"name": new.fresh(f"{node.outputs[0]}.part{i}"), "node": f"{node.name}.part{i}"}
@@ -271,7 +273,7 @@ class _Division:
             else:
                 yield new.add(node.op, *given, **called, **node.attrs)
 
-    def following(self, node: Node) -> Cuts | None:
+    def following(self, node: Node) -> TimeCuts | None:
         """The cuts of a result whose operand is cut, on the axis that reads the parts one by one."""
         if len(node.outputs) != 1 or self.parts.keys().isdisjoint(node.inputs) or ops.is_opaque(node.op):
             return None
@@ -283,13 +285,13 @@ class _Division:
             for axis, extent in enumerate(shape):
                 places = tuple(place * extent // last for place in given.places)
                 exact = all(place * extent % last == 0 for place in given.places) and len({*places}) == len(places)
-                cuts = Cuts(axis, places)
+                cuts = TimeCuts(axis, places)
                 found = self.inputs_of(node, cuts) if exact else None
                 if found is not None and found[node.inputs.index(name)] == given:
                     return cuts
         return None
 
-    def part(self, new: Rewrite, name: str, cuts: Cuts, number: int) -> str:
+    def part(self, new: Rewrite, name: str, cuts: TimeCuts, number: int) -> str:
         """Part of a tensor: what computes it, or a slice."""
         if name in self.parts and self.parts[name][0] == cuts:
             return self.parts[name][1][number]
@@ -335,7 +337,7 @@ def _one_axis(graph: Graph, node: Node) -> tuple[int, int, int] | None:
     return part[0], low, low + int(extents[part[0]])  # type: ignore[index, arg-type]
 
 
-def _through_view(shape: Sequence[int], source: Sequence[int], cuts: Cuts) -> Cuts | None:
+def _through_view(shape: Sequence[int], source: Sequence[int], cuts: TimeCuts) -> TimeCuts | None:
     """The cuts of a tensor that a view keeps the order of, both outermost but for axes of one element."""
     if prod(shape[: cuts.axis]) != 1:
         return None
@@ -343,11 +345,11 @@ def _through_view(shape: Sequence[int], source: Sequence[int], cuts: Cuts) -> Cu
     row, own = prod(shape[cuts.axis + 1 :]), prod(source[axis + 1 :])
     if any(place * row % own for place in cuts.places):
         return None
-    return Cuts(axis, tuple(place * row // own for place in cuts.places))
+    return TimeCuts(axis, tuple(place * row // own for place in cuts.places))
 
 
-def _tiles(boxes: Sequence[Box | None], shape: Sequence[int]) -> Cuts | None | bool:
-    """Cuts between boxes that lie side by side along one axis; None for boxes of everything, False for others."""
+def _tiles(boxes: Sequence[Box | None], shape: Sequence[int]) -> TimeCuts | None | bool:
+    """TimeCuts between boxes that lie side by side along one axis; None for boxes of everything, False for others."""
     known = [box for box in boxes if box is not None]
     if len(known) < len(boxes):
         return False
@@ -358,4 +360,4 @@ def _tiles(boxes: Sequence[Box | None], shape: Sequence[int]) -> Cuts | None | b
         return False
     places = [known[0][apart[0]][0], *(box[apart[0]][1] for box in known)]
     same = all(box[apart[0]] == ends for box, ends in zip(known, pairwise(places), strict=True))
-    return Cuts(apart[0], tuple(places)) if same and places[0] == 0 and places[-1] == shape[apart[0]] else False
+    return TimeCuts(apart[0], tuple(places)) if same and places[0] == 0 and places[-1] == shape[apart[0]] else False

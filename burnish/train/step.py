@@ -96,9 +96,7 @@ class Train:
         return self.memory_budget not in (None, "drop-cheap") and not isinstance(self.memory_budget, Mapping)
 
 
-def training_graph(
-    graph: Graph, train: Train, weights: Collection[str] | None = None, segments: bool = False
-) -> Graph:
+def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None, segments: bool = False) -> Graph:
     """The step: inputs and then labels to the loss, a scalar; parameters are states under the constants' names.
 
     Labels are called as the loss calls them: ``label``, where there is one. States are also what the optimizer
