@@ -1,9 +1,9 @@
 """Memory plans of training steps: thesis-chen figures 3.7 and 3.8, budgets, arenas, and planners beside the optimum.
 
 `python -m benchmarks.memory [offsets|optimum|residual|recurrent|budgets|speed|lengths|deep …] [--depths N …]
-[--lengths N …] [--json FILE]`. Steps of "residual" and "recurrent" are planned at the thesis' sizes, on kernels that are
-laid out but not built; those of "budgets", "speed" and "lengths" (figure 3.9, and 3.7 at a quarter of the units), and
-"deep" are compiled and run (`memory_steps.py`). Seconds of planners are of CPU; those of plans are estimates by
+[--lengths N …] [--json FILE]`. Steps of "residual" and "recurrent" are planned at the thesis' sizes, on kernels that
+are laid out but not built; those of "budgets", "speed" and "lengths" (figure 3.9, and 3.7 at a quarter of the units),
+and "deep" are compiled and run (`memory_steps.py`). Seconds of planners are of CPU; those of plans are estimates by
 `graph/costs.py`, but for "measured". Fails if a bar is missed.
 """
 

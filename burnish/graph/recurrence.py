@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isqrt, prod
+from typing import Literal
 
 from burnish import ops
 from burnish.graph.fusion_properties import facts_of
@@ -348,8 +349,8 @@ def _through_view(shape: Sequence[int], source: Sequence[int], cuts: TimeCuts) -
     return TimeCuts(axis, tuple(place * row // own for place in cuts.places))
 
 
-def _tiles(boxes: Sequence[Box | None], shape: Sequence[int]) -> TimeCuts | None | bool:
-    """TimeCuts between boxes that lie side by side along one axis; None for boxes of everything, False for others."""
+def _tiles(boxes: Sequence[Box | None], shape: Sequence[int]) -> TimeCuts | Literal[False] | None:
+    """Cuts between boxes that lie side by side along one axis; None for boxes of everything, False for others."""
     known = [box for box in boxes if box is not None]
     if len(known) < len(boxes):
         return False

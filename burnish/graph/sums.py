@@ -1,9 +1,9 @@
 """Merged gradient sums: of products along a joined reduction, of slices' gradients as a join of what they got.
 
 The gradient of a weight that all steps of an unrolled recurrence read is a product of one step each, as large as the
-weight; the gradient of what the steps read slices of is mostly zeros. Joined, each is computed and written once. Where the
-recurrence is divided into segments, the products of one are joined, and added to those of the segments behind it: what
-they read is needed no longer than the segment is.
+weight; the gradient of what the steps read slices of is mostly zeros. Joined, each is computed and written once. Where
+the recurrence is divided into segments, the products of one are joined, and added to those of the segments behind it:
+what they read is needed no longer than the segment is.
 """
 
 from __future__ import annotations

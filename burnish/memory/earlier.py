@@ -15,8 +15,8 @@ def earlier(work: Work) -> list[int]:
 
     So do the few that only they wait for, if all together leave no more. What writes so little that it does not matter
     counts as nothing. Those of the backward pass must leave less, and what may be computed again, just before they need
-    it in their own places, does not count. All others keep their places. Of this order and the given one that with fewer live bytes is
-    taken; of equal ones the given one.
+    it in their own places, does not count. All others keep their places. Of this order and the given one that with
+    fewer live bytes is taken; of equal ones the given one.
     """
     order = _Order(work).found()
     return order if work.live(order) < work.live(range(len(work))) else list(range(len(work)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.memory import missed, planned, slope_of
-from benchmarks.memory_networks import THESIS, Network, UnrolledLstm, Residual, residual, resnet
+from benchmarks.memory_networks import THESIS, Network, Residual, UnrolledLstm, residual, resnet
 from benchmarks.resident import forget_peak, resident, torch_network
 from burnish.graph.verify import verify
 from burnish.memory.budget import Planner
