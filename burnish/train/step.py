@@ -39,8 +39,9 @@ class Train:
     ``batch_norm_momentum``: the share of the way that it moves running statistics; None: its own ``momentum``.
     ``seed``: the first of the seeds of dropout, one a step.
     ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
-    computed again in the backward pass, of recurrences a segment of steps at a time. It is the module's arena; parameters and other states come on top. In its
-    place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
+    computed again in the backward pass, of a recurrence a segment of its steps at a time. It is the module's arena;
+    parameters and other states come on top. In its place, a strategy ("drop-cheap", "sublinear", "least"), or how often
+    each of some nodes, by name, is mirrored.
 
     ``schedule``: how the rate moves from step to step. ``clip_norm``: the most that the norm of all gradients may be;
     where it is more, they are scaled down. ``clip_value``: the most that an element of a gradient may be, before that.
@@ -104,8 +105,9 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     ``optimizer.step``, with dropout its seed, ``random.seed``, one more each step, and what
     :mod:`burnish.train.updates` names. ``weights``: the constants that are trained unless ``train`` names them; None:
     all. ``segments``: recurrences are divided along time, so that recomputation can keep what crosses between segments
-    alone, as :func:`burnish.graph.recurrence.in_segments` does; gradients then differ by rounding. Raises ModelError for a model whose outputs the loss does not take, or without parameters;
-    UnsupportedOperator for an operator without a gradient.
+    alone, as :func:`burnish.graph.recurrence.in_segments` does; gradients then differ by rounding. Raises ModelError
+    for a model whose outputs the loss does not take, or without parameters; UnsupportedOperator for an operator
+    without a gradient.
     """
     b, parameters = forward_pass(graph, train, weights)
     return _with_update(b, results_of(b.source), parameters, train, segments)

@@ -89,7 +89,7 @@ def test_products_and_the_loss_are_divided_with_the_steps() -> None:
 
 
 def test_time_counts_the_reads_of_a_weight_on_a_path() -> None:
-    graph = with_loss(stacked(layers=1))
+    graph = with_loss(stacked(layers=1), layers=1)
     found = times(graph)
     steps = [n.outputs[0] for n in graph.nodes if n.op == "tanh"]
     assert [found[name] for name in steps] == [*range(1, STEPS + 1)] and "gates0" not in found
