@@ -25,6 +25,7 @@ from burnish.loops.traverse import loads
 from burnish.ops.part import Box, Reads, attributes_of, extents_of, part_reads, whole
 from burnish.ops.reads import accesses, defined
 
+FIRST = "first"  # the argument that says which row of a larger tensor is the first one
 LEAST = 4  # steps of a recurrence from which on it is divided
 
 
@@ -213,6 +214,9 @@ class _Division:
         if facts_of(self.graph, node).alias and node.op != "slice":
             own = _through_view(shape, self.graph.types[node.inputs[0]].shape, cuts)
             return None if own is None else [own]
+        if self.numbered(node):
+            same = [self.graph.types[name].shape == shape for name in node.inputs]
+            return [cuts if own else None for own in same] if cuts.axis == 0 else None
         reads = [self.reads(node, box) for box in cuts.boxes(shape)]
         if not all(each.plain for each in reads):
             return None
@@ -223,6 +227,11 @@ class _Division:
         if len(known) < len(found) or self._picks(node, known):
             return None
         return known
+
+    def numbered(self, node: Node) -> bool:
+        """Whether a node's rows depend on their number, and it can be told that of the first one of a part."""
+        arguments = ops.OPERATORS[node.op].arguments
+        return arguments[-1] == FIRST and len(node.inputs) == len(arguments) - 1
 
     def _picks(self, node: Node, cuts: Sequence[TimeCuts | None]) -> bool:
         """Whether a node reads what is not cut at positions that are data: each part's gradient would be all of it."""
@@ -269,6 +278,8 @@ class _Division:
                 self.all_of(new, name) if own is None else self.part(new, name, own, i)
                 for name, own in zip(node.inputs, operands, strict=True)
             ]
+            if self.numbered(node):
+                given.append(new.constant(box[0][0]))
             if facts_of(self.graph, node).alias:
                 yield new.add("reshape", *given, **called, shape=extents_of(box))
             else:

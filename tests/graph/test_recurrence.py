@@ -28,7 +28,7 @@ def stacked(layers: int = 2, steps: int = STEPS, reverse: bool = False, dropped:
     for layer in range(layers):
         w, u = weight(b, f"w{layer}", WIDTH, WIDTH), weight(b, f"u{layer}", WIDTH, WIDTH)
         if dropped and layer:
-            x = b.add("dropout", x, b.constant(7), ratio=0.5)
+            x = b.add("dropout", x, b.constant(7), rate=0.5)
         gates = b.add("relu", b.add("matmul", x, w, name=f"gates{layer}"))
         h, hidden = b.constant(np.full((ROWS, WIDTH), 0.5, "f4")), [""] * steps
         for t in reversed(range(steps)) if reverse else range(steps):
@@ -114,16 +114,23 @@ def test_layers_that_share_weights_are_a_recurrence() -> None:
     same(graph, found, {"x": np.ones((ROWS, WIDTH), "f4")})
 
 
-def test_what_depends_on_positions_stays_whole() -> None:
-    """Dropout, whose mask is a function of positions, between layers."""
+def test_parts_drop_the_elements_that_the_whole_drops() -> None:
+    """Dropout between layers, whose mask is a function of positions."""
     graph = with_loss(stacked(dropped=True))
     found = in_segments(graph)
     assert found is not None
     same(graph, found, inputs())
     dropped = [n for n in found.graph.nodes if n.op == "dropout"]
-    assert [found.graph.types[n.outputs[0]].shape for n in dropped] == [(STEPS * ROWS, WIDTH)]
-    first = [n for n in found.graph.nodes if n.op == "matmul" and n.inputs[1] == "w0"]
-    assert len(first) == STEPS // LENGTH
+    assert {found.graph.types[n.outputs[0]].shape for n in dropped} == {(LENGTH * ROWS, WIDTH)}
+
+
+def test_what_depends_on_all_rows_stays_whole() -> None:
+    b = stacked(layers=1)
+    total = b.add("softmax", "layer0", axis=0)
+    graph = b.build(b.add("reduce_sumsq", total, keepdims=False))
+    found = in_segments(graph)
+    assert found is not None and [n.op for n in found.graph.nodes].count("softmax") == 1
+    same(graph, found, inputs())
 
 
 def test_tables_are_read_for_all_steps_at_once() -> None:

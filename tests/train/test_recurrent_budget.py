@@ -87,7 +87,7 @@ def test_layers_of_pytorch_are_divided(kind: str, how: dict[str, Any]) -> None:
     plain, module = compiled(net, None, example), compiled(net, "sublinear", example)
     close(module, plain, given)
     share = module.memory["arena"] / plain.memory["arena"]
-    assert share < (0.7 if how.keys() <= {"batch_first"} else 1.0)
+    assert share < (1.0 if "bidirectional" in how else 0.7)
 
 
 @pytest.mark.slow
