@@ -231,7 +231,7 @@ class _Division:
     def numbered(self, node: Node) -> bool:
         """Whether a node's rows depend on their number, and it can be told that of the first one of a part."""
         arguments = ops.OPERATORS[node.op].arguments
-        return arguments[-1] == FIRST and len(node.inputs) == len(arguments) - 1
+        return arguments[-1:] == (FIRST,) and len(node.inputs) == len(arguments) - 1
 
     def _picks(self, node: Node, cuts: Sequence[TimeCuts | None]) -> bool:
         """Whether a node reads what is not cut at positions that are data: each part's gradient would be all of it."""
