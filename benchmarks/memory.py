@@ -112,6 +112,8 @@ def figure_recurrent(lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
             "bytes": found.arena, "extra": found.seconds / work.seconds - 1, "planner_seconds": seconds,
             "times_below_sharing": row["sharing"] / found.arena,
         }  # fmt: skip
+        if len(divided) <= 4000:
+            row["quarter"] = within(divided, row["sharing"] // 4)
         yield row
 
 
