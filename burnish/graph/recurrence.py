@@ -22,7 +22,7 @@ from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size
 from burnish.loops.traverse import loads
-from burnish.ops.part import Box, Reads, attributes_of, extents_of, part_reads, whole
+from burnish.ops.part import Box, Reads, attributes_of, extents_of, part_reads, sum_of, whole
 from burnish.ops.reads import accesses, defined
 
 FIRST = "first"  # the argument that says which row of a larger tensor is the first one
@@ -217,7 +217,12 @@ class _Division:
         if self.numbered(node):
             same = [self.graph.types[name].shape == shape for name in node.inputs]
             return [cuts if own else None for own in same] if cuts.axis == 0 else None
-        reads = [self.reads(node, box) for box in cuts.boxes(shape)]
+        return self.tiled(node, [self.reads(node, box) for box in cuts.boxes(shape)])
+
+    def tiled(self, node: Node, reads: Sequence[Reads]) -> list[TimeCuts | None] | None:
+        """Where a node's operands are cut if its parts read these boxes; None for those read whole; None if they are
+        no tiles, or the parts not the operator itself.
+        """
         if not all(each.plain for each in reads):
             return None
         found = [
@@ -256,6 +261,10 @@ class _Division:
             return
         cuts = self.wanted.get(node.outputs[0]) or self.joined(node) or self.following(node)
         operands = self.inputs_of(node, cuts) if cuts is not None else None
+        terms = self.terms(node) if operands is None else None
+        if terms is not None:
+            self.add_terms(new, node, terms)
+            return
         if cuts is None or operands is None:
             for name in node.inputs:
                 self.all_of(new, name)
@@ -302,6 +311,43 @@ class _Division:
                 if found is not None and found[node.inputs.index(name)] == given:
                     return cuts
         return None
+
+    def terms(self, node: Node) -> list[TimeCuts | None] | None:
+        """Where the operands of a sum are cut along one of its axes, as parts that there are; None for other nodes."""
+        if len(node.outputs) != 1 or self.parts.keys().isdisjoint(node.inputs) or ops.is_opaque(node.op):
+            return None
+        types = tuple((self.graph.types[n].shape, self.graph.types[n].dtype) for n in node.inputs)
+        (output,) = defined(ops.operator_named, node.op, tuple(node.attrs.items()), types)
+        extents, box = sum_of(output).extents, whole(output.shape)
+        attributes = attributes_of(ops.operator_named(node.op), node.attrs)
+        for name in (name for name in node.inputs if name in self.parts):
+            cuts, last = self.parts[name][0], self.graph.types[name].shape[self.parts[name][0].axis]
+            for axis in (axis for axis, extent in enumerate(extents) if extent == last):
+                reads = [
+                    part_reads(
+                        ops.operator_named, node.op, attributes, types, 0, box,
+                        (*whole(extents[:axis]), ends, *whole(extents[axis + 1 :])),
+                    )
+                    for ends in pairwise(cuts.places)
+                ]  # fmt: skip
+                found = self.tiled(node, reads)
+                if found is not None and found[node.inputs.index(name)] == cuts:
+                    return found
+        return None
+
+    def add_terms(self, new: Rewrite, node: Node, operands: Sequence[TimeCuts | None]) -> None:
+        """Adds a sum as one of each part, and their total."""
+        count = len(next(own for own in operands if own is not None).places) - 1
+        total = ""
+        for i in range(count):
+            given = [
+                self.all_of(new, name) if own is None else self.part(new, name, own, i)
+                for name, own in zip(node.inputs, operands, strict=True)
+            ]
+            called = f"{node.name}.part{i}"
+            term = new.add(node.op, *given, node=called, **node.attrs)
+            names = node.outputs if i + 1 == count else None
+            total = term if not total else new.add_many("accumulate", total, term, names=names, node=called)[0]
 
     def part(self, new: Rewrite, name: str, cuts: TimeCuts, number: int) -> str:
         """Part of a tensor: what computes it, or a slice."""
