@@ -1,4 +1,4 @@
-"""The networks of thesis-chen section 3.4 at any depth and length: residual networks, and an unrolled LSTM."""
+"""The networks of thesis-chen section 3.4 at any depth and length: residual networks, and unrolled LSTMs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.memory.work import Work, WorkItem
 
 EXPANSION = 4  # of a bottleneck's last convolution
 
@@ -115,21 +114,45 @@ def perceptron(layers: int, batch: int, width: int, classes: int = 1000) -> Grap
     return b.build(b.add("matmul", x, b.constant(head.astype(np.float32), "head")))
 
 
-def recurrent(steps: int, layers: int = 2, units: int = 64, batch: int = 16, classes: int = 1000) -> Graph:
-    """LSTM layers, unrolled over `steps` steps, followed by a matrix product; seeded weights."""
-    b, r = GraphBuilder(), np.random.default_rng(0)
+@dataclass(frozen=True)
+class UnrolledLstm:
+    """LSTM layers that are unrolled over steps, with a softmax at every step (thesis-chen section 3.4.3)."""
 
-    def weight(name: str, *shape: int) -> str:
-        return b.constant((r.standard_normal(shape) / np.sqrt(units)).astype(np.float32), name)
+    layers: int
+    units: int
+    batch: int
+    inputs: int
+    classes: int
 
-    xs = [b.input(f"x{t}", (batch, units)) for t in range(steps)]
-    for layer in range(layers):
-        w, own = weight(f"w{layer}", units, 4 * units), weight(f"u{layer}", 4, units, units)
-        h, c = (b.constant(np.zeros((batch, units), np.float32), f"{name}{layer}") for name in "hc")
-        for t, x in enumerate(xs):
-            h, c = b.add_many("lstm_cell", b.add("matmul", x, w), h, c, own)
-            xs[t] = h
-    return b.build(b.add("matmul", xs[-1], weight("head", units, classes)))
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of the gradients of all weights, which live from the last step to the first."""
+        layers = (self.inputs if layer == 0 else self.units for layer in range(self.layers))
+        return 4 * self.units * (sum(4 * (width + self.units) for width in layers) + self.classes)
+
+    def graph(self, steps: int, seed: int | None = None) -> Graph:
+        """The model; without ``seed`` its weights are zeros."""
+        b, r = GraphBuilder(), None if seed is None else np.random.default_rng(seed)
+
+        def weight(name: str, *shape: int) -> str:
+            value = np.zeros(shape) if r is None else r.standard_normal(shape) / np.sqrt(self.units)
+            return b.constant(value.astype(np.float32), name)
+
+        xs = [b.input(f"x{t}", (self.batch, self.inputs)) for t in range(steps)]
+        for layer in range(self.layers):
+            width = b.types[xs[0]].shape[1]
+            w, own = weight(f"w{layer}", width, 4 * self.units), weight(f"u{layer}", 4, self.units, self.units)
+            zeros = np.zeros((self.batch, self.units), np.float32)
+            h, c = (b.constant(zeros, f"{name}{layer}") for name in "hc")
+            for t, x in enumerate(xs):
+                h, c = b.add_many("lstm_cell", b.add("matmul", x, w), h, c, own)
+                xs[t] = h
+        joined = b.add("concat", *xs, axis=0)
+        return b.build(b.add("matmul", joined, weight("head", self.units, self.classes)))
+
+
+THESIS = UnrolledLstm(layers=4, units=1024, batch=64, inputs=50, classes=5000)
+EXECUTED = UnrolledLstm(layers=4, units=256, batch=64, inputs=50, classes=1000)
 
 
 @dataclass(frozen=True)
@@ -155,123 +178,3 @@ NETWORKS = {
 }
 DEEP = Network(replace(residual(1001), width=16), (32, 3, 64, 64))
 """A thousand layers that this machine can run: a quarter as wide as those of the thesis, on smaller images."""
-
-
-# --- the unrolled LSTM, as operations: its graph of 120,000 nodes says nothing more of memory ---
-
-FLOPS, BANDWIDTH = 200e9, 10e9  # of one core: what the costs of operations are estimated by
-
-
-def unrolled(
-    length: int, layers: int = 4, units: int = 1024, batch: int = 64, inputs: int = 50, classes: int = 5000
-) -> Work:
-    """A training step of an LSTM with a softmax at every step (thesis-chen section 3.4.3), in operators as MXNet has.
-
-    Weight gradients are added up in place, one buffer for each weight.
-    """
-    return _Unrolled(layers, units, batch, inputs, classes).work(length)
-
-
-class _Unrolled:
-    """Operations of a step under construction: forward ones with what their backward ones read."""
-
-    def __init__(self, layers: int, units: int, batch: int, inputs: int, classes: int) -> None:
-        self.layers, self.units, self.batch, self.inputs, self.classes = layers, units, batch, inputs, classes
-        self.operations: list[WorkItem] = []
-        self.nbytes: list[int] = []
-        self.tape: list[tuple[str, tuple[int, ...], int, int, float]] = []  # kind, operands, result, weight, seconds
-        self.gradients: dict[int, int] = {}
-        self.weights: dict[int, int] = {}  # weight -> the value of its gradient
-
-    def value(self, width: int) -> int:
-        self.nbytes.append(4 * self.batch * width)
-        return len(self.nbytes) - 1
-
-    def forward(self, kind: str, operands: tuple[int, ...], width: int, depth: int = 0, weight: int = -1) -> int:
-        """One operator; ``depth``: of a product with a weight; an operand -1 is an input of the model."""
-        y = self.value(width)
-        reads = tuple(v for v in operands if v >= 0)
-        moved = self.nbytes[y] + sum(self.nbytes[v] for v in reads)
-        seconds = 2.0 * self.batch * depth * width / FLOPS + moved / BANDWIDTH
-        places = tuple(v for v in reads if self.nbytes[v] == self.nbytes[y]) if kind in ("add", "mul", "act") else ()
-        self.operations.append(WorkItem(reads, (y,), seconds, places, True, depth == 0, f"{kind}{y}"))
-        self.tape.append((kind, operands, y, weight, seconds))
-        return y
-
-    def cell(self, x: int, h: int, c: int, layer: int) -> tuple[int, int]:
-        """One step of one layer: the next h and c."""
-        n = self.units
-        first = self.forward("product", (x,), 4 * n, self.inputs if layer == 0 else n, 2 * layer)
-        gates = (
-            first
-            if h < 0
-            else self.forward("add", (first, self.forward("product", (h,), 4 * n, n, 2 * layer + 1)), 4 * n)
-        )
-        i, f, o, z = (self.forward("act", (self.forward("part", (gates,), n),), n) for _ in range(4))
-        new = self.forward("mul", (i, z), n)
-        if c >= 0:
-            new = self.forward("add", (self.forward("mul", (f, c), n), new), n)
-        return self.forward("mul", (o, self.forward("act", (new,), n)), n), new
-
-    def work(self, length: int) -> Work:
-        states = [(-1, -1)] * self.layers
-        for _ in range(length):
-            x = -1
-            for layer in range(self.layers):
-                states[layer] = self.cell(x, *states[layer], layer)
-                x = states[layer][0]
-            scores = self.forward("product", (x,), self.classes, self.units, 2 * self.layers)
-            self.forward("loss", (scores,), self.classes)
-        count = len(self.operations)
-        for node in reversed(self.tape):
-            self.backward(*node)
-        keep = frozenset(self.weights.values())
-        return Work(tuple(self.operations), tuple(self.nbytes), keep, frozenset(range(count)))
-
-    def backward(self, kind: str, operands: tuple[int, ...], y: int, weight: int, seconds: float) -> None:
-        """The gradients of one operator's operands and weight. Activations read their result, products operands."""
-        dy = self.gradients.pop(y, None)
-        if dy is None and kind != "loss":
-            return
-        if weight >= 0:
-            assert dy is not None
-            self.weight_gradient(weight, operands[0], dy, seconds)
-        for v in operands:
-            if v < 0:
-                continue
-            if kind == "add":
-                self.accumulate(v, dy)
-                continue
-            needed = {"act": (y,), "loss": (y,), "mul": operands}.get(kind, ())
-            dx = len(self.nbytes)
-            self.nbytes.append(self.nbytes[v])
-            reads = tuple(dict.fromkeys(u for u in (dy, *needed) if u is not None and u >= 0))
-            last = v == operands[-1] and dy is not None and self.nbytes[dy] == self.nbytes[v] and kind in ("act", "mul")
-            places = (dy,) if last and dy is not None else ()
-            self.operations.append(WorkItem(reads, (dx,), seconds, places, name=f"{kind}{y}.gradient"))
-            self.accumulate(v, dx)
-
-    def accumulate(self, v: int, more: int | None) -> None:
-        assert more is not None
-        known = self.gradients.get(v)
-        if known is None:
-            self.gradients[v] = more
-            return
-        total = len(self.nbytes)
-        self.nbytes.append(self.nbytes[v])
-        moved = 3 * self.nbytes[v] / BANDWIDTH
-        self.operations.append(WorkItem((known, more), (total,), moved, (known, more), name=f"sum{total}"))
-        self.gradients[v] = total
-
-    def weight_gradient(self, weight: int, x: int, dy: int, seconds: float) -> None:
-        """Added to the weight's gradient, in the buffer of the first."""
-        reads = [dy] if x < 0 else [x, dy]
-        if weight in self.weights:
-            reads.append(self.weights[weight])
-            writes: tuple[int, ...] = ()
-        else:
-            depth = self.inputs if weight == 0 else self.units
-            self.nbytes.append(4 * depth * (self.classes if weight == 2 * self.layers else 4 * self.units))
-            self.weights[weight] = len(self.nbytes) - 1
-            writes = (self.weights[weight],)
-        self.operations.append(WorkItem(tuple(reads), writes, seconds, again=False, name=f"weight{weight}.gradient"))

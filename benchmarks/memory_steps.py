@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 import burnish as bn
-from benchmarks.memory_networks import DEEP, NETWORKS, Residual, recurrent, residual, resnet
+from benchmarks.memory_networks import DEEP, EXECUTED, NETWORKS, Residual, residual, resnet
 from benchmarks.resident import budgeted, measured
 from burnish.driver.compilation import assemble, compile_kernels
-from burnish.driver.recompute import call_seconds, training_step
+from burnish.driver.recompute import StepWork, call_seconds, training_step
+from burnish.graph.graph import Graph
 from burnish.machines.target import target
 from burnish.memory.budget import Planner
 from burnish.memory.strategies import by_strategy
@@ -104,30 +105,59 @@ def _slower(plain: Module, module: Module, given: Sequence[np.ndarray], rounds: 
     return statistics.median(seconds(module) / seconds(plain) for _ in range(rounds)) - 1
 
 
-def speed(depths: Sequence[int], lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Figure 3.9: seconds of CPU of a step by the sublinear plan beside the plain one, over depth and over length.
-
-    Residual networks of a quarter of the width on images of 64 x 64, LSTMs of two layers of 64 units.
-    """
+def compiled(graph: Graph, segments: bool = False) -> StepWork:
+    """A training step, compiled; ``segments``: as it is within a budget of memory."""
     machine = target("cpu")
-    sizes = [("residual", depth) for depth in depths] + [("lstm", length) for length in lengths]
-    for kind, size in sizes:
-        graph = resnet(replace(residual(size), width=16), 8, 64, 0) if kind == "residual" else recurrent(size)
-        step_graph = training_graph(graph, Train(optimizer=bn.SGD(0.01)))
-        made = compile_kernels(step_graph, machine)
-        step = training_step(made, call_seconds(made.graph, machine))
-        planner = Planner(step.work)
-        found = by_strategy(planner, "sublinear")
+    made = compile_kernels(training_graph(graph, Train(optimizer=bn.SGD(0.01)), segments=segments), machine)
+    return training_step(made, call_seconds(made.graph, machine))
+
+
+def speed(depths: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Figure 3.9: seconds of CPU of a step by the sublinear plan beside the plain one, over depth.
+
+    Residual networks of a quarter of the width on images of 64 x 64.
+    """
+    for depth in depths:
+        step = compiled(resnet(replace(residual(depth), width=16), 8, 64, 0))
+        found = by_strategy(Planner(step.work), "sublinear")
         plain, module = Module(assemble(step.made), 1), Module(assemble(step.ordered(found.order)), 1)
-        given = _inputs(plain)
-        equal = float(plain(*given)) == float(module(*given))
-        pairs = [(cpu(plain, *given)[1], cpu(module, *given)[1]) for _ in range(7)]
-        first, second = (min(times) for times in zip(*pairs, strict=True))
         yield {
-            "network": kind, "size": size, "calls": len(step.work), "arena": plain.memory["arena"],
-            "sublinear": module.memory["arena"], "CPU s": first, "sublinear CPU s": second,
-            "measured": second / first - 1, "extra": found.extra(step.work), "equal": equal,
+            "network": "residual", "size": depth, "calls": len(step.work), **_in_turns(plain, module),
+            "extra": found.extra(step.work),
         }  # fmt: skip
+
+
+def lengths_run(lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Figures 3.7 and 3.9: bytes and seconds of CPU of a step by the sublinear plan beside the plain one, over length.
+
+    LSTMs of four layers of 256 units, batch 64, with a softmax of 1000 classes at every step.
+    """
+    for length in lengths:
+        graph = EXECUTED.graph(length, 0)
+        whole, divided = compiled(graph), compiled(graph, segments=True)
+        sharing = by_strategy(Planner(whole.work), "sharing").arena
+        found = by_strategy(Planner(divided.work), "sublinear")
+        plain, module = Module(assemble(whole.made), 1), Module(assemble(divided.ordered(found.order)), 1)
+        yield {
+            "network": "lstm", "size": length, "calls": len(whole.work), "sharing": sharing,
+            **_in_turns(plain, module), "gradients": EXECUTED.gradient_bytes,
+            "times_below_sharing": sharing / module.memory["arena"], "extra": found.seconds / whole.work.seconds - 1,
+        }  # fmt: skip
+
+
+def _in_turns(plain: Module, module: Module, rounds: int = 7) -> dict[str, Any]:
+    """Arenas and least seconds of CPU of two modules of a step, called in turns; whether both compute the same losses.
+
+    Sums of gradients may be added up in another order: of two steps in a row, losses are equal up to rounding.
+    """
+    given = _inputs(plain)
+    losses = [[float(of(*given)) for _ in range(2)] for of in (plain, module)]
+    pairs = [(cpu(plain, *given)[1], cpu(module, *given)[1]) for _ in range(rounds)]
+    first, second = (min(times) for times in zip(*pairs, strict=True))
+    return {
+        "arena": plain.memory["arena"], "sublinear": module.memory["arena"], "CPU s": first,
+        "sublinear CPU s": second, "measured": second / first - 1, "equal": bool(np.allclose(losses[0], losses[1], rtol=1e-6)),
+    }  # fmt: skip
 
 
 def deep(shares: Sequence[float] = (1 / 8, 1 / 12)) -> Iterator[dict[str, Any]]:

@@ -138,17 +138,25 @@ def _accuracies(start: str, metric: str) -> Callable[[Any, Path], None]:
     return draw
 
 
-def _recomputing(network: str, x: str) -> Callable[[Any, Path], None]:
+def _recomputing(part: str, x: str) -> Callable[[Any, Path], None]:
     """Figure 3.9 of MXNet: seconds of a step over depth or length."""
 
     def draw(report: Any, path: Path) -> None:
-        rows = [row for row in report["speed"] if row["network"] == network]
+        rows = [row for row in report[part] if row["network"] == ("lstm" if part == "lengths" else "residual")]
         named = {"all kept": "CPU s", "sublinear": "sublinear CPU s"}
         curves(
             path, {name: [(row["size"], row[key]) for row in rows] for name, key in named.items()}, x, "CPU s a step"
         )
 
     return draw
+
+
+def _lengths(report: Any, path: Path) -> None:
+    """Figure 3.7 of MXNet: bytes of a step of an LSTM over its length, at the thesis' size."""
+    rows = report["recurrent"]
+    lines = {name: [(row["length"], row[name] / 1e6) for row in rows] for name in ("none", "inplace", "sharing")}
+    lines["sublinear"] = [(row["length"], row["sublinear"]["bytes"] / 1e6) for row in rows]
+    curves(path, lines, "steps", "MB")
 
 
 def _substitutions(report: Any, path: Path) -> None:
@@ -174,11 +182,12 @@ FIGURES: Mapping[str, tuple[str, Callable[[Any, Path], None]]] = {  # by file: t
     "parallel-strategy-nmt": ("parallel-studies", _strategy("nmt")),
     "boost-epsilons": ("boost-convergence", _accuracies("Fig. 2.3", "AUC, held out")),
     "boost-ranking": ("boost-convergence", _accuracies("Table 2.4", "NDCG@10, held out")),
-    "memory-speed-depth": ("memory-speed", _recomputing("residual", "layers")),
+    "memory-speed-depth": ("memory-speed", _recomputing("speed", "layers")),
     "rewrite-sequences": ("rewrite-sequences", _substitutions),
     "adatune-convolution": ("replay-adatune", _clocks("C8")),
     "adatune-batched": ("replay-adatune", _clocks("BMM")),
-    "memory-speed-length": ("memory-speed", _recomputing("lstm", "steps")),
+    "memory-speed-length": ("memory-lengths", _recomputing("lengths", "steps")),
+    "memory-lengths": ("memory-lengths", _lengths),
 }
 
 

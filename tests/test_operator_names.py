@@ -34,6 +34,7 @@ RULES = {
         "integer_products",
         "join",
         "narrow_selections",
+        "recurrence",
         "requantize",
         "row_attention",
         "scale_gradients",

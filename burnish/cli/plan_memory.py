@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from burnish.base.sizes import parse_budget, text_of
+from burnish.base.sizes import RECOMPUTING, parse_budget, text_of
 from burnish.cli.compile_options import CompileOptions
 from burnish.cli.compiling import progress_bar
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.compilation import compile_kernels, import_model
 from burnish.driver.recompute import StepWork, call_seconds, training_step
 from burnish.errors import ParameterError
+from burnish.graph.graph import Graph
 from burnish.machines.target import target
 from burnish.memory.budget import Planner, Recomputation
 from burnish.memory.strategies import STRATEGIES, by_strategy
@@ -29,53 +30,61 @@ def plan(model: Path, train: Train, options: CompileOptions, memory_budget: Sequ
     """Prints the plans of a model's training step. Raises ParameterError for a budget that cannot be kept."""
     check_input(model, "model")
     limits = [parse_budget("--memory-budget", text) for text in memory_budget]
-    step = _compiled(model, train, options)
+    whole, step = _compiled(model, train, options)
     planner = Planner(step.work, seconds=solve)
-    plans = [by_strategy(planner, name) for name in STRATEGIES]
+    kept = planner if whole is step else Planner(whole.work)
+    plans = [
+        (step, by_strategy(planner, name)) if name in RECOMPUTING else (whole, by_strategy(kept, name))
+        for name in STRATEGIES
+    ]
     refused: list[str] = []
     for limit in limits:
         try:
-            plans.append(replace(planner.within(limit), strategy=f"budget {text_of(limit)}"))
+            plans.append((step, replace(planner.within(limit), strategy=f"budget {text_of(limit)}")))
         except ParameterError as error:
             refused.append(str(error))
     if options.as_json:
-        print_json({"model": str(model), "operations": len(step.work), "seconds": step.work.seconds,
-                    "strategies": [_row(step, p) for p in plans], "refused": refused})  # fmt: skip
+        print_json({"model": str(model), "operations": len(whole.work), "seconds": whole.work.seconds,
+                    "strategies": [_row(whole, of, p) for of, p in plans], "refused": refused})  # fmt: skip
     else:
-        print_table(_table(step, plans))
-        shown = plans[-1] if limits and len(refused) < len(limits) else planner.unplanned
-        print(picture(step, shown))
+        print_table(_table(whole, plans))
+        print(picture(*(plans[-1] if limits and len(refused) < len(limits) else (whole, kept.unplanned))))
     if refused:
         raise ParameterError(refused[0])
 
 
-def _compiled(model: Path, train: Train, options: CompileOptions) -> StepWork:
-    """The training step of a model."""
+def _compiled(model: Path, train: Train, options: CompileOptions) -> tuple[StepWork, StepWork]:
+    """The training step of a model, and the one with its recurrences in segments; the same where it has none."""
     machine = target(options.target)
     found = import_model(model, options.arguments["shapes"], options.arguments["fix"])
-    graph = training_graph(found.graph, train)
-    with progress_bar(options.as_json) as report:
-        made = compile_kernels(graph, machine, options.exact, options.cache_dir, report)
-    return training_step(made, call_seconds(made.graph, machine))
+
+    def compiled(graph: Graph) -> StepWork:
+        with progress_bar(options.as_json) as report:
+            made = compile_kernels(graph, machine, options.exact, options.cache_dir, report)
+        return training_step(made, call_seconds(made.graph, machine))
+
+    graph, divided = (training_graph(found.graph, train, segments=segments) for segments in (False, True))
+    whole = compiled(graph)
+    return whole, whole if len(divided.nodes) == len(graph.nodes) else compiled(divided)
 
 
-def _row(step: StepWork, plan: Recomputation) -> dict[str, Any]:
+def _row(whole: StepWork, step: StepWork, plan: Recomputation) -> dict[str, Any]:
     seconds, live = live_over_time(step, plan, POINTS)
     return {
         "strategy": plan.strategy, "bytes": plan.arena, "live": plan.live, "seconds": plan.seconds,
-        "extra": plan.extra(step.work), "repeated": len(plan.order) - len(step.work),
+        "extra": plan.extra(whole.work), "repeated": len(plan.order) - len(step.work),
         "over_time": {"seconds": seconds, "bytes": live},
     }  # fmt: skip
 
 
-def _table(step: StepWork, plans: Sequence[Recomputation]) -> Table:
-    table = Table(title=f"memory of a training step of {len(step.work)} operations")
+def _table(whole: StepWork, plans: Sequence[tuple[StepWork, Recomputation]]) -> Table:
+    table = Table(title=f"memory of a training step of {len(whole.work)} operations")
     for heading in ("strategy", "memory", "of none", "repeated", "extra time"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
-    most = plans[0].arena or 1
-    for plan in plans:
+    most = plans[0][1].arena or 1
+    for step, plan in plans:
         repeated = len(plan.order) - len(step.work)
-        share, extra = f"{plan.arena / most:.3f}", f"{plan.extra(step.work):+.1%}"
+        share, extra = f"{plan.arena / most:.3f}", f"{plan.extra(whole.work):+.1%}"
         table.add_row(plan.strategy, text_of(plan.arena), share, str(repeated), extra)
     return table
 

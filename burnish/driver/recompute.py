@@ -29,8 +29,10 @@ from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, TensorType
+from burnish.loops.contraction import is_contraction
+from burnish.loops.expr import Reduce
 from burnish.loops.sizes import greatest, hinted
-from burnish.loops.tensor import placeholder
+from burnish.loops.tensor import Tensor, placeholder, stages
 from burnish.machines.target import Target
 from burnish.memory.budget import Planner, Recomputation
 from burnish.memory.earlier import earlier
@@ -156,14 +158,28 @@ def group_seconds(graph: Graph, group: Group, target: Target) -> float:
 
 @lru_cache(maxsize=1 << 14)
 def _operations(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> float:
+    return float(hinted(flops(_defined(op, types, attrs))))
+
+
+def _defined(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> tuple[Tensor, ...]:
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
-    return float(hinted(flops(ops.OPERATORS[op].define("y", inputs, dict(attrs)))))
+    return ops.OPERATORS[op].define("y", inputs, dict(attrs))
 
 
 def _is_cheap(graph: Graph, group: Group) -> bool:
     """Whether a kernel is no product, no convolution, and nothing that is computed in Python."""
     anchor = group.anchor
-    return anchor is None or facts_of(graph, anchor).kind not in ("complex", "extern")
+    kind = None if anchor is None else facts_of(graph, anchor).kind
+    if anchor is not None and kind == "opaque":  # several results that share sums
+        types = tuple(graph.types[n] for n in anchor.inputs)
+        return not _has_products(anchor.op, types, tuple(sorted(anchor.attrs.items())))
+    return kind not in ("complex", "extern")
+
+
+@lru_cache(maxsize=1 << 12)
+def _has_products(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> bool:
+    """Whether one of the sums of a definition is a product of two tensors."""
+    return any(is_contraction(t) for t in stages(_defined(op, types, attrs)) if isinstance(t.body, Reduce))
 
 
 # --- calls as operations ---
@@ -246,18 +262,18 @@ def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Map
 
 
 def _forward(made: Compilation, operations: Sequence[WorkItem], makers: Mapping[str, int]) -> frozenset[int]:
-    """The operations that the model's own results, such as the loss, are made from, without those that make them."""
+    """The operations that the model's own results, such as the loss, are made from, and those that make them."""
     states = {made.graph.outputs[state.output] for state in made.graph.states.values()}
     last = {makers[name] for name in made.graph.outputs if name not in states and name in makers}
     producer = {v: n for n, operation in enumerate(operations) for v in operation.writes}
-    found: set[int] = set()
+    found = {*last}
     pending = [*last]
     while pending:
         for v in operations[pending.pop()].reads:
             if producer[v] not in found:
                 found.add(producer[v])
                 pending.append(producer[v])
-    return frozenset(found - last)
+    return frozenset(found)
 
 
 # --- an order as calls ---

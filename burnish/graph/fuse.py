@@ -216,14 +216,21 @@ class Fusion:
         node = self.graph.nodes[position]
         shape = self.graph.types[node.outputs[0]].shape
         own = all(self.graph.types[name].shape == shape for name in node.inputs if name in inside)
-        return self.facts[position].elementwise and own
+        return self.facts[position].elementwise and own and not self._waits(position, inside)
 
     def _continues_chain(self, position: int, inside: set[str]) -> bool:
         """An injective node that reads every element of the group's results at most once: nothing is recomputed."""
         node, facts = self.graph.nodes[position], self.facts[position]
         if facts.kind != "injective" or len(node.outputs) != 1 or position in self.alone:
             return False
+        if self._waits(position, inside):
+            return False
         return all(i in facts.once for i, name in enumerate(node.inputs) if name in inside)
+
+    def _waits(self, position: int, inside: set[str]) -> bool:
+        """Whether a node adds to a sum that the group makes: what comes later, and keeps what the group reads alive."""
+        node = self.graph.nodes[position]
+        return OPERATORS[node.op].traits.accumulates and node.inputs[0] in inside
 
     def _views_behind(self, tail: str, members: set[int]) -> set[int]:
         """The chain of views behind ``tail`` up to the last one that moves elements, if a store can follow its map."""
@@ -339,7 +346,11 @@ class Fusion:
         p = self.position.get(name)
         if p is None or p in self.owner or p in members or len(self.graph.nodes[p].outputs) != 1:
             return None
-        return None if self._needed(name, members) else p
+        return None if self._needed(name, members) or self._is_total(name) else p
+
+    def _is_total(self, name: str) -> bool:
+        """Whether a node adds to a tensor, a sum so far."""
+        return any(self._waits(p, {name}) for p in self.readers[name])
 
     def _is_small(self, members: set[int]) -> bool:
         """Whether the members are few, make expressions of bounded depth, and none is computed at many places.

@@ -6,7 +6,7 @@ tensor is summed in the reverse of their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from burnish import ops
 from burnish.base.arguments import typed
@@ -58,30 +58,37 @@ def gradients(graph: Graph, of: str | Sequence[str], wrt: Sequence[str]) -> Grap
 def backpropagate(builder: GraphBuilder, seeds: Mapping[str, str], wrt: Sequence[str]) -> list[str]:
     """Adds the nodes of the backward graph: the gradients by ``wrt`` of the sum of all tensors times their ``seeds``.
 
-    Returns their names; a gradient that is 0 is a tensor of zeros.
+    Where the builder's nodes have ``segments``, what each adds to the gradients of shared weights is added up when its
+    part of the backward graph is complete. Returns their names; a gradient that is 0 is a tensor of zeros.
     """
     builder.trained = True
-    found = _backward(builder, builder.nodes, seeds, wrt)
+    found = _backward(builder, builder.nodes, seeds, wrt, {*builder.segments})
     return [name or _zeros(builder, w) for name, w in zip(found, wrt, strict=True)]
 
 
 def _backward(
-    builder: GraphBuilder, nodes: Sequence[Node], seeds: Mapping[str, str], wrt: Sequence[str]
+    builder: GraphBuilder,
+    nodes: Sequence[Node],
+    seeds: Mapping[str, str],
+    wrt: Sequence[str],
+    begins: Collection[int] = (),
 ) -> list[str | None]:
-    """The gradients by ``wrt`` through ``nodes`` alone; None for those that are 0."""
+    """The gradients by ``wrt`` through ``nodes`` alone; None for those that are 0. ``begins``: where segments begin."""
     reached = set(wrt)
     for node in nodes:
         if any(name in reached and builder.types[name].dtype in FLOATS for name in node.inputs):
             reached.update(name for name in node.outputs if builder.types[name].dtype in FLOATS)
     parts: dict[str, list[str]] = {name: [seed] for name, seed in seeds.items()}
     sums = Sums(builder)
-    for node in reversed(nodes):
+    for position, node in reversed([*enumerate(nodes)]):
         wanted = tuple(name in reached and builder.types[name].dtype in FLOATS for name in node.inputs)
         given = tuple(_total(builder, sums, parts, name) if name in reached else None for name in node.outputs)
         if any(wanted) and any(given):
             for name, gradient in zip(node.inputs, _adjoints(builder, node, wanted, given), strict=True):
                 if gradient is not None:
                     parts.setdefault(name, []).append(gradient)
+        if position in begins:
+            sums.settle(parts)
     return [_total(builder, sums, parts, name) for name in wrt]
 
 
@@ -170,7 +177,7 @@ def _as(builder: GraphBuilder, name: str | None, dtype: str) -> str | None:
 
 def _total(builder: GraphBuilder, sums: Sums, parts: dict[str, list[str]], name: str) -> str | None:
     """The sum of what there is of an adjoint."""
-    found = parts[name] = sums.join(parts.get(name, []))
+    found = parts[name] = sums.total(name, parts.get(name, []))
     while len(found) > 1:
         found = [builder.add("add", found[0], found[1]), *found[2:]]
         parts[name] = found

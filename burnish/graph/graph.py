@@ -221,6 +221,7 @@ class GraphBuilder:
         self._born: dict[str, int] = {}  # how many nodes there were when a tensor was defined
         self._serial = 0
         self.trained = False  # as Graph.trained
+        self.segments: tuple[int, ...] = ()  # numbers of the nodes with which segments of a recurrence begin
 
     @classmethod
     def of(cls, graph: Graph) -> GraphBuilder:
@@ -237,7 +238,8 @@ class GraphBuilder:
             builder._nodes.append(node)
         for name, state in graph.states.items():
             builder._initial[name] = state.initial
-            builder._next[name] = graph.outputs[state.output]
+            if graph.outputs[state.output] != name:
+                builder._next[name] = graph.outputs[state.output]
         builder._limits.update(graph.limits)
         builder.trained = graph.trained
         return builder
@@ -246,6 +248,14 @@ class GraphBuilder:
     def nodes(self) -> tuple[Node, ...]:
         """The nodes so far, in topological order."""
         return tuple(self._nodes)
+
+    def lasting(self) -> set[str]:
+        """Constants, states, and what is computed from these alone: the same at every time of a recurrence."""
+        found = {*self.constants, *self._initial}
+        for node in self._nodes:
+            if found.issuperset(node.inputs):
+                found.update(node.outputs)
+        return found
 
     def fresh(self, stem: str) -> str:
         """An unused tensor name that starts with ``stem``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from burnish.memory.work import Work
 
@@ -14,8 +14,9 @@ def earlier(work: Work) -> list[int]:
     """An order in which each operation runs once: those that leave no more live than before run when they can.
 
     So do the few that only they wait for, if all together leave no more. What writes so little that it does not matter
-    counts as nothing. All others keep their places. Of this order and the given one that with fewer live bytes is
-    taken; of equal ones the given one.
+    counts as nothing. Those of the backward pass must leave less, and what may be computed again, just before they need
+    it in their own places, does not count. All others keep their places. Of this order and the given one that with
+    fewer live bytes is taken; of equal ones the given one.
     """
     order = _Order(work).found()
     return order if work.live(order) < work.live(range(len(work))) else list(range(len(work)))
@@ -79,16 +80,19 @@ class _Order:
             pending += self.waiting[n]
         return sorted(found)
 
-    def _frees(self, together: Iterable[int]) -> bool:
-        """Whether operations write no more than what only they have yet to read."""
+    def _frees(self, together: Sequence[int]) -> bool:
+        """Whether operations write no more than what only they have yet to read; of the backward pass, less."""
         operations = [self.work.operations[n] for n in together]
         written = sum(self.work.nbytes[v] for o in operations for v in o.writes)
         if written <= self.little:
             return True
+        backward = together[-1] >= self.work.boundary
+        again = self.work.repeatable if backward else frozenset[int]()
         readers: dict[int, int] = {}
         for o in operations:
             for v in dict.fromkeys(o.reads):
                 readers[v] = readers.get(v, 0) + 1
         dying = (v for v, count in readers.items() if count == self.reads[v] and v not in self.work.keep)
         inside = {v for o in operations for v in o.writes}
-        return written <= sum(self.work.nbytes[v] for v in dying if v not in inside)
+        freed = sum(self.work.nbytes[v] for v in dying if v not in inside and self.work.producer[v] not in again)
+        return written < freed if backward else written <= freed

@@ -34,6 +34,7 @@ from burnish.ops.operator import (
     broadcast_shapes,
     declare,
     differentiated,
+    internal,
     named_operator,
     operator,
     require,
@@ -358,6 +359,15 @@ def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
     return _broadcast(name, a, b, NUMBERS, element)
 
 
+@declare(accumulates=True)
+@operator
+def accumulate(name: str, total: Tensor, term: Tensor) -> Tensor:
+    """``total + term``, of one shape: the next total of a sum whose terms come one after the other."""
+    require_input(total, "total", dtype=NUMBERS)
+    require_input(term, "term", shape=total.shape, dtype=(total.dtype,))
+    return compute(total.shape, lambda *i: total[i] + term[i], name)
+
+
 @operator
 def where(name: str, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """``a`` where the bool ``condition`` holds, else ``b``; all three broadcast."""
@@ -380,4 +390,5 @@ def isinf(name: str, x: Tensor) -> Tensor:
 
 OPERATORS = (
     *UNARY, leaky_relu, elu, celu, thresholded_relu, hard_sigmoid, gelu, clip, cast, isinf, *BINARY, mod, where,
+    *internal(accumulate),
 )  # fmt: skip

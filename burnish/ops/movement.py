@@ -173,8 +173,10 @@ def _inside(start: int, extent: int, step: int, size: int) -> bool:
 
 @declare(layout_affinity=0.5)
 @operator
-def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
-    """The inputs one after the other along ``axis``."""
+def concat(name: str, *xs: Tensor, axis: int, apart: bool = False) -> Tensor:
+    """The inputs one after the other along ``axis``. ``apart``: none of them is computed in the result's memory, as one
+    that is to be computed again, alone, may not be.
+    """
     first = xs[0]
     dim = normal_axis(axis, len(first.shape))
     for n, x in enumerate(xs):

@@ -44,6 +44,8 @@ class Traits:
     layer that reads its own result. ``structure``: opaque, it makes a structure of structures (offsets and rows of
     edges), once for the same arrays.
     ``internal``: only passes and frontends make it; ``burnish.nd`` and ``burnish.sym`` do not show it.
+    ``accumulates``: its first operand is a sum so far, made before the second: no kernel that waits for the second one
+    makes both.
     ``counts``: opaque, its last result is the value of the dimension that its attribute ``count`` is.
     """
 
@@ -53,6 +55,7 @@ class Traits:
     weight_channel: int | None = None
     finite: bool = False
     recurrent: bool = False
+    accumulates: bool = False
     structure: bool = False
     internal: bool = False
     counts: bool = False

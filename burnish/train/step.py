@@ -12,6 +12,7 @@ from burnish.base.arguments import check_count, check_flag, check_number, refusa
 from burnish.base.sizes import check_budget
 from burnish.errors import ModelError
 from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.graph.recurrence import in_segments
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size, least
@@ -38,8 +39,9 @@ class Train:
     ``batch_norm_momentum``: the share of the way that it moves running statistics; None: its own ``momentum``.
     ``seed``: the first of the seeds of dropout, one a step.
     ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
-    computed again in the backward pass. It is the module's arena; parameters and other states come on top. In its
-    place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
+    computed again in the backward pass, of a recurrence a segment of its steps at a time. It is the module's arena;
+    parameters and other states come on top. In its place, a strategy ("drop-cheap", "sublinear", "least"), or how often
+    each of some nodes, by name, is mirrored.
 
     ``schedule``: how the rate moves from step to step. ``clip_norm``: the most that the norm of all gradients may be;
     where it is more, they are scaled down. ``clip_value``: the most that an element of a gradient may be, before that.
@@ -89,19 +91,26 @@ class Train:
         if self.skip_nonfinite != GRADIENTS:
             check_flag("Train: skip_nonfinite", self.skip_nonfinite)
 
+    @property
+    def recomputes(self) -> bool:
+        """Whether the memory budget leaves it to a planner which operations are computed again, of all."""
+        return self.memory_budget not in (None, "drop-cheap") and not isinstance(self.memory_budget, Mapping)
 
-def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None) -> Graph:
+
+def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None, segments: bool = False) -> Graph:
     """The step: inputs and then labels to the loss, a scalar; parameters are states under the constants' names.
 
     Labels are called as the loss calls them: ``label``, where there is one. States are also what the optimizer
     remembers, under ``parameter.slot``, the learning rate, ``optimizer.learning_rate``, the number of steps,
     ``optimizer.step``, with dropout its seed, ``random.seed``, one more each step, and what
     :mod:`burnish.train.updates` names. ``weights``: the constants that are trained unless ``train`` names them; None:
-    all. Raises ModelError for a model whose outputs the loss does not take, or without parameters;
-    UnsupportedOperator for an operator without a gradient.
+    all. ``segments``: recurrences are divided along time, so that recomputation can keep what crosses between segments
+    alone, as :func:`burnish.graph.recurrence.in_segments` does; gradients then differ by rounding. Raises ModelError
+    for a model whose outputs the loss does not take, or without parameters; UnsupportedOperator for an operator
+    without a gradient.
     """
     b, parameters = forward_pass(graph, train, weights)
-    return _with_update(b, results_of(b.source), parameters, train)
+    return _with_update(b, results_of(b.source), parameters, train, segments)
 
 
 def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = None) -> tuple[Rewrite, tuple[str, ...]]:
@@ -191,9 +200,16 @@ def update_plan(train: Train) -> UpdatePlan:
     )  # fmt: skip
 
 
-def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train) -> Graph:
+def _with_update(
+    b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train, segments: bool
+) -> Graph:
     """Loss, gradients and updates behind the model."""
-    value = add_updates(b, add_loss(b, train.loss, outputs), [*parameters], update_plan(train))
+    loss = add_loss(b, train.loss, outputs)
+    found = in_segments(b.build(loss)) if segments else None
+    if found is not None:
+        b = GraphBuilder.of(found.graph)
+        b.segments = found.begins
+    value = add_updates(b, loss, [*parameters], update_plan(train))
     return b.build(b.add("identity", value, name=b.fresh("loss")))
 
 

@@ -7,13 +7,12 @@ import gc
 import numpy as np
 import pytest
 
-from benchmarks.memory import missed, slope_of
-from benchmarks.memory_networks import Network, Residual, residual, resnet, unrolled
+from benchmarks.memory import missed, planned, slope_of
+from benchmarks.memory_networks import THESIS, Network, Residual, UnrolledLstm, residual, resnet
 from benchmarks.resident import forget_peak, resident, torch_network
 from burnish.graph.verify import verify
 from burnish.memory.budget import Planner
-from burnish.memory.mirror import mirrored_order, sublinear
-from burnish.memory.strategies import STRATEGIES, by_strategy
+from burnish.memory.strategies import by_strategy
 
 
 def test_depths_are_counted_as_in_the_thesis() -> None:
@@ -22,18 +21,23 @@ def test_depths_are_counted_as_in_the_thesis() -> None:
     verify(resnet(residual(18), 2, 32))
 
 
+def test_a_recurrent_step_is_that_of_the_thesis() -> None:
+    small = UnrolledLstm(layers=2, units=8, batch=4, inputs=5, classes=7)
+    graph = small.graph(3, 0)
+    verify(graph)
+    weights = [graph.constants[name] for name in graph.constants if name[0] in "wu" or name == "head"]
+    assert sum(w.nbytes for w in weights) == small.gradient_bytes and len(weights) == 5
+    assert sum(node.op == "lstm_cell" for node in graph.nodes) == 6
+    assert graph.types[graph.outputs[0]].shape == (12, 7)
+    assert (THESIS.layers, THESIS.units, THESIS.batch, THESIS.inputs, THESIS.classes) == (4, 1024, 64, 50, 5000)
+
+
 def test_a_recurrent_step_grows_with_its_length_but_not_with_a_plan() -> None:
-    short, long = (
-        unrolled(4, layers=2, units=32, batch=8, classes=40),
-        unrolled(16, layers=2, units=32, batch=8, classes=40),
-    )
-    for work in (short, long):
-        work.check(range(len(work)))
-        assert len(work.keep) == 5  # weights of two layers and of the softmax: their gradients live to the end
-    whole = [by_strategy(Planner(work), "packed").arena for work in (short, long)]
-    planned = [work.live(mirrored_order(work, sublinear(work))) for work in (short, long)]
-    assert whole[1] > 2 * whole[0] and planned[1] < 1.9 * planned[0] and planned[1] < whole[1] / 2
-    assert {*STRATEGIES} > {"none", "sharing"}
+    small = UnrolledLstm(layers=2, units=16, batch=64, inputs=16, classes=8)
+    steps = [small.graph(length) for length in (4, 16)]
+    whole = [by_strategy(Planner(planned(graph).work), "packed").arena for graph in steps]
+    divided = [by_strategy(Planner(planned(graph, segments=True).work), "sublinear").arena for graph in steps]
+    assert whole[1] > 2.5 * whole[0] and divided[1] < 2.2 * divided[0] and divided[1] < whole[1] / 2
 
 
 def test_missed_bars_are_told() -> None:
@@ -58,6 +62,11 @@ def test_a_plan_that_takes_long_is_a_miss_up_to_4000_operations() -> None:
 def test_the_slope_is_that_of_logarithms() -> None:
     rows = [{"depth": d, "sublinear": {"bytes": 7 * d**0.5}} for d in (18, 50, 1001)]
     assert slope_of(rows) == pytest.approx(0.5) and slope_of(rows[:1]) == 0.0
+    longer = [{"length": n, "gradients": 10, "sublinear": {"bytes": 10 + 3 * n**0.5}} for n in (16, 64)]
+    assert slope_of(longer, "length") == pytest.approx(0.5)
+    assert missed({"recurrent": [{**row, "sublinear": {"bytes": 10 + row["length"]}} for row in longer]})
+    kept = {"size": 64, "equal": True, "measured": 0.3, "times_below_sharing": 4.5}
+    assert missed({"lengths": [kept]}) == [] and len(missed({"lengths": [{**kept, "measured": 0.5}]})) == 1
 
 
 @pytest.mark.parametrize("form", [3, Residual((1, 2, 1, 1), False, 8), Residual((1, 2, 1, 1), True, 8)])

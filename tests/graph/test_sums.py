@@ -6,7 +6,7 @@ import numpy as np
 
 import burnish as bn
 from burnish.graph.evaluate import evaluate
-from burnish.graph.gradient import gradients
+from burnish.graph.gradient import backpropagate, gradients
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.rewrite import drop_dead
 
@@ -67,3 +67,25 @@ def test_overlapping_slices_are_added() -> None:
     graph = gradients(b.build(b.add("reduce_sum", total, keepdims=False)), "reduce_sum", ["x"])
     found = evaluate(graph, {"x": np.zeros((6, 2), "f4")})["x.grad"]
     assert found[:, 0].tolist() == [2, 2, 3, 2, 2, 1]
+
+
+def test_segments_add_up_what_they_give_to_weights() -> None:
+    """Products of one segment are joined, and added to the sum of those behind it."""
+    b = GraphBuilder()
+    x, w = b.input("x", (STEPS * ROWS, WIDTH)), b.state("w", RNG.normal(size=(WIDTH, WIDTH)).astype("f4"))
+    h, begins = b.constant(np.ones((ROWS, WIDTH), "f4") / 2), []
+    for t in range(STEPS):
+        begins += [len(b.nodes)] if t in (2,) else []
+        part = b.add("slice", x, starts=(t * ROWS, 0), extents=(ROWS, WIDTH))
+        h = b.add("tanh", b.add("add", part, b.add("matmul", h, w)))
+    loss = b.add("reduce_sum", b.add("mul", h, h), keepdims=False)
+    b.segments = tuple(begins)
+    (gradient,) = backpropagate(b, {loss: b.constant(1.0)}, ["w"])
+    graph = drop_dead(b.build(loss, gradient))
+    products = [n for n in graph.nodes if n.op == "matmul" and n.attrs.get("transpose_a")]
+    assert [graph.types[n.inputs[0]].shape for n in products] == [(2 * ROWS, WIDTH)] * 2
+    assert [n.op for n in graph.nodes if products[0].outputs[0] in n.inputs] == ["accumulate"]
+    values = RNG.normal(size=(STEPS * ROWS, WIDTH)).astype("f4")
+    found = evaluate(graph, {"x": values, "w": graph.states["w"].initial}, "float64")
+    wanted = expected(values, graph.states["w"].initial, STEPS)[1]
+    np.testing.assert_allclose(found[gradient], wanted, atol=1e-5)

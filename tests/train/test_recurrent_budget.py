@@ -1,0 +1,115 @@
+"""Recurrent layers within a memory budget: divided along time, with the gradients of the whole, up to rounding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.graph.graph import Graph, GraphBuilder
+
+STEPS, ROWS, UNITS = 16, 32, 16
+
+
+def lstm(layers: int = 2) -> Graph:
+    """LSTM layers, each with one product for the inputs of all steps, and a softmax at every step."""
+    b, r = GraphBuilder(), np.random.default_rng(0)
+
+    def weight(name: str, *shape: int) -> str:
+        return b.constant((r.normal(size=shape) / 4).astype("f4"), name)
+
+    x = b.input("x", (STEPS * ROWS, UNITS))
+    for layer in range(layers):
+        gates = b.add("matmul", x, weight(f"w{layer}", UNITS, 4 * UNITS))
+        h = c = b.constant(np.zeros((ROWS, UNITS), "f4"))
+        own, hidden = weight(f"u{layer}", 4, UNITS, UNITS), []
+        for t in range(STEPS):
+            given = b.add("slice", gates, starts=(t * ROWS, 0), extents=(ROWS, 4 * UNITS))
+            h, c = b.add_many("lstm_cell", given, h, c, own)
+            hidden.append(h)
+        x = b.add("concat", *hidden, axis=0)
+    return b.build(b.add("matmul", x, weight("head", UNITS, 5)))
+
+
+def batches(count: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
+    r = np.random.default_rng(1)
+    rows = STEPS * ROWS
+    return [(r.normal(size=(rows, UNITS)).astype("f4"), r.integers(0, 5, rows)) for _ in range(count)]
+
+
+def compiled(model: Any, budget: Any, *example: Any, **how: Any) -> bn.Module:
+    train = bn.Train(optimizer=bn.SGD(0.5), memory_budget=budget)
+    return bn.compile(model, *example, train=train, threads=1, **how)
+
+
+def close(module: bn.Module, plain: bn.Module, given: list[Any]) -> None:
+    losses = [[float(of(*one)) for one in given] for of in (module, plain)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    for name in plain.state:
+        np.testing.assert_allclose(module.state[name], plain.state[name], rtol=1e-4, atol=2e-6)
+
+
+def test_segments_of_steps_are_computed_again(tmp_path: Path) -> None:
+    graph, given = lstm(), batches()
+    plain, module = compiled(graph, None), compiled(graph, "sublinear")
+    assert module.memory["arena"] < 0.5 * plain.memory["arena"]
+    assert module.executable.info["recomputation"]["repeated"] > STEPS
+    close(module, plain, given[:2])
+    module.save(tmp_path / "step.bn")
+    again = bn.load(tmp_path / "step.bn")
+    assert again.memory["arena"] == module.memory["arena"]
+    assert float(again(*given[2])) == float(module(*given[2]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("how", [{}, {"batch_first": True}, {"bidirectional": True}, {"dropout": 0.3}])
+def test_layers_of_pytorch_are_divided(kind: str, how: dict[str, Any]) -> None:
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = getattr(torch.nn, kind)(UNITS, UNITS, 2, **how)
+            self.head = torch.nn.Linear(UNITS * (2 if how.get("bidirectional") else 1), 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.layers(x)[0])
+
+    torch.manual_seed(0)
+    net = Net().train()
+    r, extents = np.random.default_rng(0), (ROWS, STEPS) if how.get("batch_first") else (STEPS, ROWS)
+    given = [(r.normal(size=(*extents, UNITS)).astype("f4"), r.integers(0, 5, extents)) for _ in range(2)]
+    example = (torch.zeros(*extents, UNITS),)
+    plain, module = compiled(net, None, example), compiled(net, "sublinear", example)
+    close(module, plain, given)
+    share = module.memory["arena"] / plain.memory["arena"]
+    assert share < (1.0 if "bidirectional" in how else 0.7)
+
+
+@pytest.mark.slow
+def test_an_open_batch_is_trained_within_a_budget() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.LSTM(UNITS, UNITS), First(), torch.nn.Linear(UNITS, 5)).train()
+    example = (torch.zeros(STEPS, 8, UNITS),)
+    shapes = {"input": {1: "n"}, "n": (1, 16)}
+    plain, module = (compiled(net, budget, example, dynamic=shapes) for budget in (None, "sublinear"))
+    r = np.random.default_rng(0)
+    given = [(r.normal(size=(STEPS, n, UNITS)).astype("f4"), r.integers(0, 5, (STEPS, n))) for n in (3, 16)]
+    close(module, plain, given)
+
+
+def First() -> Any:  # noqa: N802
+    """The first result of a recurrent layer."""
+    import torch
+
+    class Chosen(torch.nn.Module):
+        def forward(self, found: tuple[torch.Tensor, Any]) -> torch.Tensor:
+            return found[0]
+
+    return Chosen()
