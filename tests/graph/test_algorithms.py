@@ -299,6 +299,13 @@ def test_a_weight_of_few_tiles_is_transformed_within(channels: int, size: int) -
     assert after.nodes[1].attrs["transforms_weight"] and after.nodes[1].inputs[1] == "w"
 
 
+@pytest.mark.parametrize(("channels", "size"), [(64, 56), (128, 28), (256, 14)])
+def test_a_weight_of_many_tiles_is_not_transformed_within(channels: int, size: int) -> None:
+    """Every vector of outputs would read all tiles, which are far behind the second cache."""
+    after = choose_algorithms(given_weights(channels, channels, size, batch=16), AVX512, exact=False)
+    assert [node.op for node in after.nodes] == ["relu", "winograd_weight", "winograd_conv2d", "relu"]
+
+
 @pytest.mark.parametrize("m", [2, 4])
 def test_a_weight_transformed_within_changes_no_answer(m: int) -> None:
     def decide(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:

@@ -14,6 +14,7 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.kernels.templates import template_called
 from burnish.loops.numeric import numpy_dtype
+from burnish.loops.sizes import dim
 from burnish.machines.target import host, target
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
@@ -184,6 +185,23 @@ def test_other_weights_give_other_results() -> None:
     for scale in (1.0, -2.0, 0.5):
         changed = {**feeds, "w": feeds["w"] * np.float32(scale)}
         assert_close(module(*changed.values()), graph, changed)
+
+
+def test_a_weight_is_transformed_within_for_batches_of_any_size() -> None:
+    def graph_of_batch(size: int) -> Graph:
+        g = GraphBuilder()
+        x, w = g.input("x", (size, 32, 14, 14)), g.input("w", (64, 32, 3, 3))
+        return g.build(g.add("relu", g.add("conv2d", g.add("relu", x), w, pads=(1, 1, 1, 1))))
+
+    random = np.random.default_rng(0)
+    choices = _only("winograd_conv2d m=4 raw weight")
+    made = compile_kernels(graph_of_batch(dim("n", 1, 8, hint=1)), host(), choices=choices)
+    assert templates_of(made) == ["winograd_raw_weight"]
+    module = Module(assemble(made), 3)
+    for size in (1, 3):
+        feeds = {"x": random.standard_normal((size, 32, 14, 14)), "w": random.standard_normal((64, 32, 3, 3)) / 17}
+        feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
+        assert_close(module(*feeds.values()), graph_of_batch(size), feeds)
 
 
 def test_one_weight_for_two_convolutions_is_transformed_once() -> None:
