@@ -234,7 +234,7 @@ class _Division:
         return known
 
     def numbered(self, node: Node) -> bool:
-        """Whether a node's rows depend on their number, and it can be told that of the first one of a part."""
+        """Whether the rows of a node depend on their number, and an operand may be that of the first one of a part."""
         arguments = ops.OPERATORS[node.op].arguments
         return arguments[-1:] == (FIRST,) and len(node.inputs) == len(arguments) - 1
 
@@ -347,7 +347,7 @@ class _Division:
             called = f"{node.name}.part{i}"
             term = new.add(node.op, *given, node=called, **node.attrs)
             names = node.outputs if i + 1 == count else None
-            total = term if not total else new.add_many("accumulate", total, term, names=names, node=called)[0]
+            total = term if not total else new.add_many("add_term", total, term, names=names, node=called)[0]
 
     def part(self, new: Rewrite, name: str, cuts: TimeCuts, number: int) -> str:
         """Part of a tensor: what computes it, or a slice."""

@@ -61,7 +61,7 @@ class Sums:
 
     def _accumulate(self, name: str, shapes: _Shapes, term: str) -> None:
         totals = self.settled.setdefault(name, {})
-        totals[shapes] = self.builder.add("accumulate", totals[shapes], term) if shapes in totals else term
+        totals[shapes] = self.builder.add("add_term", totals[shapes], term) if shapes in totals else term
 
     def _made(self) -> dict[str, Node]:
         return {name: node for node in self.builder.nodes for name in node.outputs}

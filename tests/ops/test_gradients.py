@@ -93,7 +93,7 @@ def cases() -> list[Case]:
     found += [case("gelu", normal(6), approximate="tanh"), case("celu", normal(6), alpha=0.7)]
     found += [case("clip", normal(9), min=-0.5, max=0.7), case("cast", normal(3), to="float64")]
     found += [case("cast", normal(3), to="int64")]
-    found.append(case("accumulate", normal(3, 4), normal(3, 4)))
+    found.append(case("add_term", normal(3, 4), normal(3, 4)))
     for op in ("add", "sub", "mul", "maximum", "minimum", "prelu"):
         found += [
             case(op, normal(3, 4), normal(4)),
