@@ -246,7 +246,7 @@ class _Division:
         return any(cuts[i] is None for i in at_data)
 
     def reads(self, node: Node, box: Box) -> Reads:
-        """What a part of a node's result reads."""
+        """Boxes that a part of a node's result reads."""
         types = tuple((self.graph.types[n].shape, self.graph.types[n].dtype) for n in node.inputs)
         attributes = attributes_of(ops.operator_named(node.op), node.attrs)
         return part_reads(ops.operator_named, node.op, attributes, types, 0, box, ())
