@@ -25,6 +25,7 @@ from burnish.loops.traverse import loads
 from burnish.ops.part import Box, Reads, attributes_of, extents_of, part_reads, sum_of, whole
 from burnish.ops.reads import accesses, defined
 
+COPIED = "copied_concat"  # joins of what may be computed again, which lies elsewhere
 FIRST = "first"  # the argument that says which row of a larger tensor is the first one
 LEAST = 4  # steps of a recurrence from which on it is divided
 
@@ -268,8 +269,8 @@ class _Division:
         if cuts is None or operands is None:
             for name in node.inputs:
                 self.all_of(new, name)
-            apart = {"apart": True} if node.op == "concat" and node.outputs[0] not in self.lasting else {}
-            new.replace(node, node.op, *node.inputs, **{**node.attrs, **apart})
+            joins = node.op == "concat" and node.outputs[0] not in self.lasting
+            new.replace(node, COPIED if joins else node.op, *node.inputs, **node.attrs)
             return
         self.parts[node.outputs[0]] = cuts, [*self.computed(new, node, cuts, operands)]
 
@@ -280,8 +281,7 @@ class _Division:
             if self.joined(node) == cuts:
                 names = node.inputs[i * self.length : (i + 1) * self.length]
                 given = [self.all_of(new, name) for name in names]
-                attrs = {**node.attrs, "apart": True}
-                yield given[0] if len(given) == 1 else new.add(node.op, *given, **called, **attrs)
+                yield given[0] if len(given) == 1 else new.add(COPIED, *given, **called, **node.attrs)
                 continue
             given = [
                 self.all_of(new, name) if own is None else self.part(new, name, own, i)
@@ -379,7 +379,7 @@ class _Division:
         """A tensor as a whole, under its own name."""
         if name not in new.types:
             cuts, names = self.parts[name]
-            new.add_many("concat", *names, names=(name,), node=name, axis=cuts.axis, apart=True)
+            new.add_many(COPIED, *names, names=(name,), node=name, axis=cuts.axis)
         return name
 
 

@@ -97,8 +97,8 @@ class Sums:
 
     def _rows(self, names: tuple[str, ...]) -> str:
         if names not in self.joined:
-            apart = {} if self.forward.isdisjoint(names) else {"apart": True}
-            self.joined[names] = self.builder.add("concat", *names, axis=0, **apart)
+            op = "concat" if self.forward.isdisjoint(names) else "copied_concat"
+            self.joined[names] = self.builder.add(op, *names, axis=0)
         return self.joined[names]
 
     def _viewed(self, name: str, shape: tuple[int, ...]) -> str:

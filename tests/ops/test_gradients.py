@@ -161,6 +161,7 @@ def cases() -> list[Case]:
     found += [case("slice", normal(5, 9), starts=(1, 8), extents=(2, 4), steps=(2, -2))]
     found += [
         case("concat", normal(2, 3), normal(2, 1), normal(2, 4), axis=1),
+        case("copied_concat", normal(2, 3), normal(1, 3), axis=0),
         case("tile", normal(2, 3), repeats=(2, 3)),
     ]
     found += [case("pad", normal(4, 5), pads=(1, 2, 0, 3), mode=mode) for mode in ("constant", "reflect", "edge")]
