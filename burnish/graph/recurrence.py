@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isqrt, prod
-from typing import Literal
+from typing import Any, Literal
 
 from burnish import ops
 from burnish.graph.fusion_properties import facts_of
@@ -277,11 +277,14 @@ class _Division:
     def computed(self, new: Rewrite, node: Node, cuts: TimeCuts, operands: Sequence[TimeCuts | None]) -> Iterator[str]:
         """The parts of a node's result."""
         for i, box in enumerate(cuts.boxes(self.graph.types[node.outputs[0]].shape)):
-            called = {"name": new.fresh(f"{node.outputs[0]}.part{i}"), "node": f"{node.name}.part{i}"}
+            called: dict[str, Any] = {
+                "name": new.fresh(f"{node.outputs[0]}.part{i}"), "node": f"{node.name}.part{i}"
+            }  # fmt: skip
+            attrs: dict[str, Any] = {**called, **node.attrs}
             if self.joined(node) == cuts:
                 names = node.inputs[i * self.length : (i + 1) * self.length]
                 given = [self.all_of(new, name) for name in names]
-                yield given[0] if len(given) == 1 else new.add(COPIED, *given, **called, **node.attrs)
+                yield given[0] if len(given) == 1 else new.add(COPIED, *given, **attrs)
                 continue
             given = [
                 self.all_of(new, name) if own is None else self.part(new, name, own, i)
@@ -292,7 +295,7 @@ class _Division:
             if facts_of(self.graph, node).alias:
                 yield new.add("reshape", *given, **called, shape=extents_of(box))
             else:
-                yield new.add(node.op, *given, **called, **node.attrs)
+                yield new.add(node.op, *given, **attrs)
 
     def following(self, node: Node) -> TimeCuts | None:
         """The cuts of a result whose operand is cut, on the axis that reads the parts one by one."""
@@ -345,7 +348,8 @@ class _Division:
                 for name, own in zip(node.inputs, operands, strict=True)
             ]
             called = f"{node.name}.part{i}"
-            term = new.add(node.op, *given, node=called, **node.attrs)
+            attrs: dict[str, Any] = {**node.attrs, "node": called}
+            term = new.add(node.op, *given, **attrs)
             names = node.outputs if i + 1 == count else None
             total = term if not total else new.add_many("add_term", total, term, names=names, node=called)[0]
 

@@ -363,6 +363,6 @@ def interval(name: str, x: Tensor, ends: Tensor) -> Tensor:
 
 
 OPERATORS = (
-    reshape, transpose, *internal(shape_of, band, interval), iota, expand, slice_, concat, *internal(copied_concat), pad,
-    tile, depth_to_space, space_to_depth, trilu,
+    reshape, transpose, *internal(shape_of, band, interval), iota, expand, slice_, concat, *internal(copied_concat),
+    pad, tile, depth_to_space, space_to_depth, trilu,
 )  # fmt: skip
