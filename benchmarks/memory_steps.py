@@ -156,7 +156,8 @@ def _in_turns(plain: Module, module: Module, rounds: int = 7) -> dict[str, Any]:
     first, second = (min(times) for times in zip(*pairs, strict=True))
     return {
         "arena": plain.memory["arena"], "sublinear": module.memory["arena"], "CPU s": first,
-        "sublinear CPU s": second, "measured": second / first - 1, "equal": bool(np.allclose(losses[0], losses[1], rtol=1e-6)),
+        "sublinear CPU s": second, "measured": second / first - 1,
+        "equal": bool(np.allclose(losses[0], losses[1], rtol=1e-6)),
     }  # fmt: skip
 
 

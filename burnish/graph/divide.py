@@ -23,7 +23,7 @@ def joins_in_place(graph: Graph, lanes: int) -> set[int]:
     } - set(graph.outputs)  # fmt: skip
     joins: set[int] = set()
     for p, node in enumerate(graph.nodes):
-        if node.op != "concat" or node.attrs.get("apart") or hinted(graph.types[node.outputs[0]].nbytes) < COPIED:
+        if node.op != "concat" or hinted(graph.types[node.outputs[0]].nbytes) < COPIED:
             continue
         parts = [graph.types[name] for name in node.inputs]
         distinct = len(set(node.inputs)) == len(parts) and computed.issuperset(node.inputs)

@@ -26,12 +26,12 @@ def find_pieces(
     - is in no other such concatenation;
     - occurs once in this one.
 
-    Else all inputs are copied, as they are where the concatenation asks for it (``apart``).
+    Else all inputs are copied.
     """
     kernels = {name for group in groups if not group.alias for name in group.outputs}
     pieces: dict[str, tuple[str, int]] = {}
     for group in groups:
-        if len(group.nodes) != 1 or group.nodes[0].op != "concat" or group.nodes[0].attrs.get("apart"):
+        if len(group.nodes) != 1 or group.nodes[0].op != "concat":
             continue
         parts = group.nodes[0].inputs
         offsets = _offsets(graph, parts, group.outputs[0], int(group.nodes[0].attrs["axis"]), layouts)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isqrt, prod
-from typing import Literal
+from typing import Any, Literal
 
 from burnish import ops
 from burnish.graph.fusion_properties import facts_of
@@ -25,6 +25,7 @@ from burnish.loops.traverse import loads
 from burnish.ops.part import Box, Reads, attributes_of, extents_of, part_reads, sum_of, whole
 from burnish.ops.reads import accesses, defined
 
+COPIED = "copied_concat"  # joins of what may be computed again, which lies elsewhere
 FIRST = "first"  # the argument that says which row of a larger tensor is the first one
 LEAST = 4  # steps of a recurrence from which on it is divided
 
@@ -234,7 +235,7 @@ class _Division:
         return known
 
     def numbered(self, node: Node) -> bool:
-        """Whether a node's rows depend on their number, and it can be told that of the first one of a part."""
+        """Whether the rows of a node depend on their number, and an operand may be that of the first one of a part."""
         arguments = ops.OPERATORS[node.op].arguments
         return arguments[-1:] == (FIRST,) and len(node.inputs) == len(arguments) - 1
 
@@ -246,7 +247,7 @@ class _Division:
         return any(cuts[i] is None for i in at_data)
 
     def reads(self, node: Node, box: Box) -> Reads:
-        """What a part of a node's result reads."""
+        """Boxes that a part of a node's result reads."""
         types = tuple((self.graph.types[n].shape, self.graph.types[n].dtype) for n in node.inputs)
         attributes = attributes_of(ops.operator_named(node.op), node.attrs)
         return part_reads(ops.operator_named, node.op, attributes, types, 0, box, ())
@@ -268,20 +269,22 @@ class _Division:
         if cuts is None or operands is None:
             for name in node.inputs:
                 self.all_of(new, name)
-            apart = {"apart": True} if node.op == "concat" and node.outputs[0] not in self.lasting else {}
-            new.replace(node, node.op, *node.inputs, **{**node.attrs, **apart})
+            joins = node.op == "concat" and node.outputs[0] not in self.lasting
+            new.replace(node, COPIED if joins else node.op, *node.inputs, **node.attrs)
             return
         self.parts[node.outputs[0]] = cuts, [*self.computed(new, node, cuts, operands)]
 
     def computed(self, new: Rewrite, node: Node, cuts: TimeCuts, operands: Sequence[TimeCuts | None]) -> Iterator[str]:
         """The parts of a node's result."""
         for i, box in enumerate(cuts.boxes(self.graph.types[node.outputs[0]].shape)):
-            called = {"name": new.fresh(f"{node.outputs[0]}.part{i}"), "node": f"{node.name}.part{i}"}
+            called: dict[str, Any] = {
+                "name": new.fresh(f"{node.outputs[0]}.part{i}"), "node": f"{node.name}.part{i}"
+            }  # fmt: skip
+            attrs: dict[str, Any] = {**called, **node.attrs}
             if self.joined(node) == cuts:
                 names = node.inputs[i * self.length : (i + 1) * self.length]
                 given = [self.all_of(new, name) for name in names]
-                attrs = {**node.attrs, "apart": True}
-                yield given[0] if len(given) == 1 else new.add(node.op, *given, **called, **attrs)
+                yield given[0] if len(given) == 1 else new.add(COPIED, *given, **attrs)
                 continue
             given = [
                 self.all_of(new, name) if own is None else self.part(new, name, own, i)
@@ -292,7 +295,7 @@ class _Division:
             if facts_of(self.graph, node).alias:
                 yield new.add("reshape", *given, **called, shape=extents_of(box))
             else:
-                yield new.add(node.op, *given, **called, **node.attrs)
+                yield new.add(node.op, *given, **attrs)
 
     def following(self, node: Node) -> TimeCuts | None:
         """The cuts of a result whose operand is cut, on the axis that reads the parts one by one."""
@@ -345,9 +348,10 @@ class _Division:
                 for name, own in zip(node.inputs, operands, strict=True)
             ]
             called = f"{node.name}.part{i}"
-            term = new.add(node.op, *given, node=called, **node.attrs)
+            attrs: dict[str, Any] = {**node.attrs, "node": called}
+            term = new.add(node.op, *given, **attrs)
             names = node.outputs if i + 1 == count else None
-            total = term if not total else new.add_many("accumulate", total, term, names=names, node=called)[0]
+            total = term if not total else new.add_many("add_term", total, term, names=names, node=called)[0]
 
     def part(self, new: Rewrite, name: str, cuts: TimeCuts, number: int) -> str:
         """Part of a tensor: what computes it, or a slice."""
@@ -379,7 +383,7 @@ class _Division:
         """A tensor as a whole, under its own name."""
         if name not in new.types:
             cuts, names = self.parts[name]
-            new.add_many("concat", *names, names=(name,), node=name, axis=cuts.axis, apart=True)
+            new.add_many(COPIED, *names, names=(name,), node=name, axis=cuts.axis)
         return name
 
 

@@ -61,7 +61,7 @@ class Sums:
 
     def _accumulate(self, name: str, shapes: _Shapes, term: str) -> None:
         totals = self.settled.setdefault(name, {})
-        totals[shapes] = self.builder.add("accumulate", totals[shapes], term) if shapes in totals else term
+        totals[shapes] = self.builder.add("add_term", totals[shapes], term) if shapes in totals else term
 
     def _made(self) -> dict[str, Node]:
         return {name: node for node in self.builder.nodes for name in node.outputs}
@@ -97,8 +97,8 @@ class Sums:
 
     def _rows(self, names: tuple[str, ...]) -> str:
         if names not in self.joined:
-            apart = {} if self.forward.isdisjoint(names) else {"apart": True}
-            self.joined[names] = self.builder.add("concat", *names, axis=0, **apart)
+            op = "concat" if self.forward.isdisjoint(names) else "copied_concat"
+            self.joined[names] = self.builder.add(op, *names, axis=0)
         return self.joined[names]
 
     def _viewed(self, name: str, shape: tuple[int, ...]) -> str:

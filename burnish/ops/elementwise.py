@@ -361,7 +361,7 @@ def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
 
 @declare(accumulates=True)
 @operator
-def accumulate(name: str, total: Tensor, term: Tensor) -> Tensor:
+def add_term(name: str, total: Tensor, term: Tensor) -> Tensor:
     """``total + term``, of one shape: the next total of a sum whose terms come one after the other."""
     require_input(total, "total", dtype=NUMBERS)
     require_input(term, "term", shape=total.shape, dtype=(total.dtype,))
@@ -390,5 +390,5 @@ def isinf(name: str, x: Tensor) -> Tensor:
 
 OPERATORS = (
     *UNARY, leaky_relu, elu, celu, thresholded_relu, hard_sigmoid, gelu, clip, cast, isinf, *BINARY, mod, where,
-    *internal(accumulate),
+    *internal(add_term),
 )  # fmt: skip

@@ -171,12 +171,8 @@ def _inside(start: int, extent: int, step: int, size: int) -> bool:
 # --- joins and padding ------------------------------------------------------------------------------------------------
 
 
-@declare(layout_affinity=0.5)
-@operator
-def concat(name: str, *xs: Tensor, axis: int, apart: bool = False) -> Tensor:
-    """The inputs one after the other along ``axis``. ``apart``: none of them is computed in the result's memory, as one
-    that is to be computed again, alone, may not be.
-    """
+def _in_a_row(name: str, xs: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors one after the other along ``axis``."""
     first = xs[0]
     dim = normal_axis(axis, len(first.shape))
     for n, x in enumerate(xs):
@@ -197,6 +193,22 @@ def concat(name: str, *xs: Tensor, axis: int, apart: bool = False) -> Tensor:
         return one_of(0, len(parts), i)
 
     return compute((*first.shape[:dim], starts[-1], *first.shape[dim + 1 :]), element, name)
+
+
+@declare(layout_affinity=0.5)
+@operator
+def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
+    """The inputs one after the other along ``axis``."""
+    return _in_a_row(name, xs, axis)
+
+
+@operator
+def copied_concat(name: str, *xs: Tensor, axis: int) -> Tensor:
+    """The inputs one after the other, by copies: none is computed in the result's memory, each may be computed again.
+
+    Otherwise as ``concat``.
+    """
+    return _in_a_row(name, xs, axis)
 
 
 def _padded(a: Application) -> list[str | None] | None:
@@ -351,6 +363,6 @@ def interval(name: str, x: Tensor, ends: Tensor) -> Tensor:
 
 
 OPERATORS = (
-    reshape, transpose, *internal(shape_of, band, interval), iota, expand, slice_, concat, pad, tile, depth_to_space,
-    space_to_depth, trilu,
+    reshape, transpose, *internal(shape_of, band, interval), iota, expand, slice_, concat, *internal(copied_concat),
+    pad, tile, depth_to_space, space_to_depth, trilu,
 )  # fmt: skip

@@ -84,7 +84,7 @@ def test_segments_add_up_what_they_give_to_weights() -> None:
     graph = drop_dead(b.build(loss, gradient))
     products = [n for n in graph.nodes if n.op == "matmul" and n.attrs.get("transpose_a")]
     assert [graph.types[n.inputs[0]].shape for n in products] == [(2 * ROWS, WIDTH)] * 2
-    assert [n.op for n in graph.nodes if products[0].outputs[0] in n.inputs] == ["accumulate"]
+    assert [n.op for n in graph.nodes if products[0].outputs[0] in n.inputs] == ["add_term"]
     values = RNG.normal(size=(STEPS * ROWS, WIDTH)).astype("f4")
     found = evaluate(graph, {"x": values, "w": graph.states["w"].initial}, "float64")
     wanted = expected(values, graph.states["w"].initial, STEPS)[1]

@@ -93,7 +93,7 @@ def cases() -> list[Case]:
     found += [case("gelu", normal(6), approximate="tanh"), case("celu", normal(6), alpha=0.7)]
     found += [case("clip", normal(9), min=-0.5, max=0.7), case("cast", normal(3), to="float64")]
     found += [case("cast", normal(3), to="int64")]
-    found.append(case("accumulate", normal(3, 4), normal(3, 4)))
+    found.append(case("add_term", normal(3, 4), normal(3, 4)))
     for op in ("add", "sub", "mul", "maximum", "minimum", "prelu"):
         found += [
             case(op, normal(3, 4), normal(4)),
@@ -161,6 +161,7 @@ def cases() -> list[Case]:
     found += [case("slice", normal(5, 9), starts=(1, 8), extents=(2, 4), steps=(2, -2))]
     found += [
         case("concat", normal(2, 3), normal(2, 1), normal(2, 4), axis=1),
+        case("copied_concat", normal(2, 3), normal(1, 3), axis=0),
         case("tile", normal(2, 3), repeats=(2, 3)),
     ]
     found += [case("pad", normal(4, 5), pads=(1, 2, 0, 3), mode=mode) for mode in ("constant", "reflect", "edge")]
