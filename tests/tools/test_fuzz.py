@@ -293,6 +293,13 @@ def test_models_with_open_extents_are_right_at_the_size_of_a_trial(samples: list
     assert outcomes["right"] and outcomes["by size"]
 
 
+def test_sizes_at_which_a_cast_is_not_defined_are_left_out(tmp_path: Path) -> None:
+    """An unsigned integer of a negative sum, which there is at the least size alone."""
+    sample = generate(20556)
+    (way,) = ways(sample.seed, False, opened=True)
+    assert attempt(sample.model, sample.feeds, way, tmp_path).outcome == "by size"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [[], ["--open"]])
 def test_thousands_of_models(way: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from burnish.errors import BurnishError
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph
-from burnish.loops.expr import FLOATS
+from burnish.loops.expr import FLOATS, INTS
 from tools.fuzz.standard import NotComputable, walk, walk_both
 
 SAMPLES = 3  # of random rounding
@@ -139,7 +139,7 @@ def evaluate_noisily(
     graph: Graph, feeds: Mapping[str, np.ndarray], random: np.random.Generator, relative: float = 0.0
 ) -> dict[str, np.ndarray]:
     """Values of the outputs in float64, where every node that rounds reads and writes noisy values, and errs by
-    ``relative`` of its largest element.
+    ``relative`` of its largest element. Raises NotComputable for a cast whose result the standard does not define.
     """
     values = {**feeds, **graph.constants}
     for node in graph.nodes:
@@ -151,8 +151,16 @@ def evaluate_noisily(
         for name, array in zip(node.outputs, evaluate_node(node, arrays, types, "float64"), strict=True):
             dtype = graph.types[name].dtype
             narrowed = node.op == "cast" and dtype in FLOATS
+            if node.op == "cast" and dtype in INTS and not _holds(dtype, arrays[0]):
+                raise NotComputable(f"{node.name}: {dtype} does not hold all of its operand")
             values[name] = _noisy(array, dtype, random, relative * rounds) if rounds or narrowed else array
     return {name: values[name] for name in graph.outputs}
+
+
+def _holds(dtype: str, array: np.ndarray) -> bool:
+    """Whether an integer type has all numbers of an array, cut off towards zero."""
+    info, whole = np.iinfo(dtype), np.trunc(array.astype(np.float64))
+    return array.dtype.kind in "biu" or bool(((whole >= float(info.min)) & (whole <= float(info.max))).all())
 
 
 def _noisy(array: np.ndarray, dtype: str, random: np.random.Generator, relative: float = 0.0) -> np.ndarray:
