@@ -45,6 +45,7 @@ NOT_EXPORTED = {
     "band", "batch_norm_training", "bitcast", "branch", "convert", "count_ngrams", "coupled_probabilities", "cumprod",
     "deformed_columns", "determinant", "dft", "dropout", "fold_windows", "grid_sample", "iota", "loop",
     "max_pool_indices", "max_unpool", "multinomial",
+    "add_term", "copied_concat",
     "output_part", "partial_sums", "plane_moments", "plane_products", "random_normal", "random_uniform",
     "region_samples", "reverse_sequence", "low_bit_conv2d", "low_bit_matmul",
     "roi_align", "scan", "scatter_elements", "scatter_nd", "scatter_rows", "shape_of", "shift_left", "shift_right",
