@@ -7,7 +7,7 @@ all that could be computed then go along: one launch, whose blocks are divided a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 
 from burnish.graph.fuse import Group
@@ -46,6 +46,7 @@ class _Bundles:
         self.movable = self._movable([group for group in groups if is_map(group)])
         self.held = {g.outputs[0]: g for g in groups if id(g) in self.movable}  # by what they compute; without a place
         self.known = {*graph.inputs, *graph.constants}  # what has been computed, or is given
+        self.needs = inputs_needed(graph, groups)
         self.result: list[Group] = []
 
     def _movable(self, maps: Sequence[Group]) -> set[int]:
@@ -58,8 +59,10 @@ class _Bundles:
         given = {*graph.inputs, *graph.constants, *self._arranged(maps)}
         for group in reversed(maps):
             (name,) = group.outputs
+            if name in graph.outputs and name not in self.after:  # the caller, or another device, waits for it
+                continue
             late = all(id(user) in found for user in users.get(name, ()))
-            last = late and (name in self.after or (name in users and name not in graph.outputs))
+            last = late and (name in self.after or name in users)
             own = {name, self.after.get(name, name)}  # a state is written where it is
             short = all(
                 graph.types[n].nbytes <= SHORT for n in {*group.inputs, name} - (own if len(own) > 1 else set())
@@ -84,13 +87,13 @@ class _Bundles:
             if id(group) in self.movable:
                 continue
             while not self.held.keys().isdisjoint(group.inputs):
-                self._release()
+                self._release(self._needed(group))
             if group.outputs[0] in self.after and group.outputs[0] not in self.read:
                 last.append(group)
             else:
                 self._put(group)
         while self.held:
-            self._release()
+            self._release(self.graph.inputs)
         return [*self.result, *last]
 
     def _put(self, group: Group) -> None:
@@ -99,9 +102,16 @@ class _Bundles:
         self.known.update(group.outputs)
         self.result.append(group)
 
-    def _release(self) -> None:
-        """Places what is ready of what was put off, as one group or, of too many tensors, some."""
-        ready = [g for g in self.held.values() if self.known.issuperset(g.inputs)]
+    def _needed(self, group: Group) -> set[str]:
+        """The graph's inputs that a group is computed from."""
+        return {name for each in group.inputs for name in self.needs[each]}
+
+    def _release(self, given: Collection[str]) -> None:
+        """Places what is ready of what was put off, as one group or, of too many tensors, some: of what is computed
+        from the inputs ``given`` alone, so that nothing waits for an input, which may be a message, that it needs not.
+        """
+        there = [g for g in self.held.values() if self.known.issuperset(g.inputs)]
+        ready = [g for g in there if self._needed(g).issubset(given)]
         free = [g for g in ready if self._is_free(g)] or ready[:1]
         while free:
             taken, names = list[Group](), set[str]()
@@ -127,6 +137,17 @@ class _Bundles:
         nodes = sorted((node for group in groups for node in group.nodes), key=lambda node: self.place[node.outputs])
         inputs = dict.fromkeys(name for group in groups for name in group.inputs)
         return Group(tuple(nodes), tuple(inputs), tuple(group.outputs[0] for group in groups))
+
+
+def inputs_needed(graph: Graph, groups: Sequence[Group]) -> dict[str, frozenset[str]]:
+    """The graph's inputs, without states, that each tensor is computed from."""
+    found: dict[str, frozenset[str]] = {name: frozenset() for name in (*graph.states, *graph.constants)}
+    found.update((name, frozenset((name,))) for name in graph.inputs if name not in graph.states)
+    same: dict[frozenset[str], frozenset[str]] = {}  # one set for all equal ones
+    for group in groups:
+        needed = frozenset[str]().union(*{found[name] for name in group.inputs})
+        found.update(dict.fromkeys(group.outputs, same.setdefault(needed, needed)))
+    return found
 
 
 def is_plain_map(graph: Graph, group: Group) -> bool:

@@ -90,7 +90,7 @@ def test_addresses_are_multiples_of_what_is_moved_at_once(
     assert bool(odd) == bool(back) == (width == 3)  # rows of 12 bytes
 
 
-@pytest.mark.parametrize("train", [None, pytest.param(TRAIN, marks=pytest.mark.slow)], ids=["inference", "training"])
+@pytest.mark.parametrize("train", [None, TRAIN], ids=["inference", "training"])
 def test_gpus_of_a_plan_exchange_messages(train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks on an emulated driver, against one process by the definitions."""
     graph = NETWORKS["mlp"]()
@@ -118,3 +118,15 @@ def test_gpus_of_a_plan_exchange_messages(train: Any, tmp_path: Path, monkeypatc
     for states in found:
         for name, value in states.items():
             np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_gpus_of_a_plan_do_not_wait_for_each_other(network: str, devices: int, tmp_path: Path) -> None:
+    """Kernels that are bundled or fused need no message that they did not need alone."""
+    graph = NETWORKS[network]()
+    model = operations(graph)
+    splits = splits_of(model, data_parallel(model, machine(f"host:{devices}")))
+    programs = rank_programs(graph, TRAIN, splits, devices, target("cuda:sm_80"), Settings(cache_dir=tmp_path))
+    assert len(programs.executables()) == devices
