@@ -7,7 +7,7 @@ all that could be computed then go along: one launch, whose blocks are divided a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from burnish.graph.fuse import Group
@@ -46,7 +46,7 @@ class _Bundles:
         self.movable = self._movable([group for group in groups if is_map(group)])
         self.held = {g.outputs[0]: g for g in groups if id(g) in self.movable}  # by what they compute; without a place
         self.known = {*graph.inputs, *graph.constants}  # what has been computed, or is given
-        self.needs = inputs_needed(graph, groups)
+        self.needs, self.awaited = inputs_needed(graph, groups), awaited(graph, groups)
         self.result: list[Group] = []
 
     def _movable(self, maps: Sequence[Group]) -> set[int]:
@@ -87,13 +87,13 @@ class _Bundles:
             if id(group) in self.movable:
                 continue
             while not self.held.keys().isdisjoint(group.inputs):
-                self._release(self._needed(group))
+                self._release(self._waiting(group))
             if group.outputs[0] in self.after and group.outputs[0] not in self.read:
                 last.append(group)
             else:
                 self._put(group)
         while self.held:
-            self._release(self.graph.inputs)
+            self._release([*self.held.values()])
         return [*self.result, *last]
 
     def _put(self, group: Group) -> None:
@@ -102,16 +102,24 @@ class _Bundles:
         self.known.update(group.outputs)
         self.result.append(group)
 
+    def _waiting(self, group: Group) -> list[Group]:
+        """What of those put off may go along with what a group reads, so that nothing that the caller or another device
+        waits for needs inputs, which may be messages, that it did not need.
+        """
+        given, held = self._needed(group), [*self.held.values()]
+        if not self.awaited.isdisjoint(group.outputs):
+            return [each for each in held if self._needed(each) <= given]
+        soon = not self.awaited.isdisjoint({*group.inputs} & self.held.keys())
+        return [each for each in held if self.awaited.isdisjoint(each.outputs) != soon] or held
+
     def _needed(self, group: Group) -> set[str]:
         """The graph's inputs that a group is computed from."""
         return {name for each in group.inputs for name in self.needs[each]}
 
-    def _release(self, given: Collection[str]) -> None:
-        """Places what is ready of what was put off, as one group or, of too many tensors, some: of what is computed
-        from the inputs ``given`` alone, so that nothing waits for an input, which may be a message, that it needs not.
-        """
-        there = [g for g in self.held.values() if self.known.issuperset(g.inputs)]
-        ready = [g for g in there if self._needed(g).issubset(given)]
+    def _release(self, among: Sequence[Group]) -> None:
+        """Places what is ready of some that were put off, as one group or, of too many tensors, some."""
+        ready = [g for g in among if self.known.issuperset(g.inputs)]
+        ready = ready or [g for g in self.held.values() if self.known.issuperset(g.inputs)]
         free = [g for g in ready if self._is_free(g)] or ready[:1]
         while free:
             taken, names = list[Group](), set[str]()
@@ -147,6 +155,15 @@ def inputs_needed(graph: Graph, groups: Sequence[Group]) -> dict[str, frozenset[
     for group in groups:
         needed = frozenset[str]().union(*{found[name] for name in group.inputs})
         found.update(dict.fromkeys(group.outputs, same.setdefault(needed, needed)))
+    return found
+
+
+def awaited(graph: Graph, groups: Sequence[Group]) -> set[str]:
+    """The tensors that results, other than the next values of states, are computed from, and these results."""
+    found = {*graph.outputs} - {graph.outputs[state.output] for state in graph.states.values()}
+    for group in reversed(groups):
+        if not found.isdisjoint(group.outputs):
+            found.update(group.inputs)
     return found
 
 

@@ -14,7 +14,7 @@ from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import is_size
 from burnish.ops import is_opaque
-from burnish.pipeline.bundles import inputs_needed
+from burnish.pipeline.bundles import awaited, inputs_needed
 
 MOST_BYTES = 1 << 20  # of a tensor of such a kernel: of more, its memory takes longer than a launch
 
@@ -53,7 +53,7 @@ class _Fusion:
         self.rank = {number: number for number in self.groups}  # in an order in which each is behind what it reads
         self.views = {number for number, group in self.groups.items() if not computes(group)}
         self.place = {node.outputs: number for number, node in enumerate(graph.nodes)}
-        self.needs = inputs_needed(graph, groups)
+        self.needs, self.awaited = inputs_needed(graph, groups), awaited(graph, groups)
         self.states = {graph.outputs[state.output] for state in graph.states.values()}
         self.producer = {name: number for number, group in self.groups.items() for name in group.outputs}
         self.readers: dict[str, set[int]] = {}
@@ -97,11 +97,11 @@ class _Fusion:
         return None
 
     def _delays(self, whole: Group) -> bool:
-        """Whether a result would wait for an input of the graph that it is not computed from, which may be a message
-        that another device sends when it has this result.
+        """Whether a result that the caller or another device waits for, or what it is computed from, would wait for an
+        input of the graph that it does not need, which may be a message.
         """
         needed = {name for each in whole.inputs for name in self.needs[each]}
-        return any(not self.needs[name].issuperset(needed) for name in whole.outputs)
+        return any(not self.needs[name] >= needed for name in whole.outputs if name in self.awaited)
 
     def _neighbours(self, seed: int) -> Iterator[set[int]]:
         """Candidates for fusion: readers of results, with the views between; of the same tensors; reductions nearby."""
