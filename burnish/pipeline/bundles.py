@@ -103,7 +103,7 @@ class _Bundles:
         self.result.append(group)
 
     def _waiting(self, group: Group) -> list[Group]:
-        """What of those put off may go along with what a group reads, so that nothing that the caller or another device
+        """Maps put off that may go along with what a group reads, so that nothing that the caller or another device
         waits for needs inputs, which may be messages, that it did not need.
         """
         given, held = self._needed(group), [*self.held.values()]

@@ -95,7 +95,7 @@ def fused(graph: Graph) -> list[Group]:
 
 def test_reductions_and_maps_of_the_same_rows_are_one_group_whose_results_are_in_order() -> None:
     b = GraphBuilder()
-    x, scale = b.input("x", (40, 6)), b.input("scale", (6,))
+    x, scale = b.input("x", (40, 6)), b.constant(np.linspace(0.5, 2.0, 6, dtype="f4"))
     mean = b.add("reduce_mean", x, axes=(0,), keepdims=False)
     centred = b.add("sub", x, mean)
     variance = b.add("reduce_mean", b.add("mul", centred, centred), axes=(0,), keepdims=False)
@@ -109,6 +109,14 @@ def test_reductions_and_maps_of_the_same_rows_are_one_group_whose_results_are_in
     feeds = {n: np.random.default_rng(3).standard_normal(graph.types[n].shape, "f4") for n in graph.inputs}
     for found, name in zip(module(*feeds.values()), graph.outputs, strict=True):
         np.testing.assert_allclose(found, evaluate(graph, feeds)[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_result_is_not_fused_with_what_waits_for_another_input() -> None:
+    b = GraphBuilder()
+    x, message = b.input("x", (40, 6)), b.input("message", (6,))
+    mean = b.add("reduce_mean", x, axes=(0,), keepdims=False)
+    graph = b.build(mean, b.add("mul", mean, message))
+    assert [group.outputs for group in fused(graph)] == [(name,) for name in graph.outputs]
 
 
 def test_what_waits_for_a_product_in_between_is_not_fused() -> None:
