@@ -173,8 +173,8 @@ def beside_the_optimum(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def slope_of(rows: Sequence[dict[str, Any]], by: str = "depth") -> float:
-    """The exponent by which the sublinear plan grows, on logarithmic scales, beside the gradients of weights where
-    these are told; 0 for a single row.
+    """Exponent of the growth of the sublinear plan's bytes, a fit on logarithmic scales; less the bytes of weight
+    gradients where rows have them. 0 for a single row.
     """
     if len(rows) < 2:
         return 0.0

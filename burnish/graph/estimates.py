@@ -42,8 +42,8 @@ POLYPHASE_TILES = (2, 4)
 STEADY_TILE = 2  # of Winograd's algorithm: errors 1.1 times those of direct convolutions, of 4 x 4 tiles 1.8
 SINGLE_EFFICIENCY = 0.7  # of products of the polyphase algorithm in register tiles of one vector
 FAR_POINTS = 4  # times the second cache: more points of strided windows, and beside raw weights, are far behind it
-# Of Winograd's algorithm from raw weights: vector operations that a vector of them takes to be transposed, and one of
-# the transformed; the share of the second cache, one of so many, that a pass's weights, and that its sums may take.
+# Winograd's algorithm from raw weights: vector operations to transpose a vector of weights, and to transform one; the
+# part of the L2 cache, 1 / SUMS_PART, that the weights of a pass may take, and as much its partial sums.
 COPIED_WEIGHT, TRANSFORMED_WEIGHT, SUMS_PART = 9.0, 2.5, 4
 # Share of the cycles of register tiles that a direct convolution reaches, in the rows of a window inside of the image;
 # others are skipped.

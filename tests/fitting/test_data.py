@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from burnish.errors import DataError, ParameterError
 from burnish.fitting.data import ArrayBatches, Loader, bound, read_npz, source
@@ -36,7 +37,6 @@ def test_every_epoch_has_its_own_order_of_whole_rows() -> None:
 
 
 def test_tensors_are_rows_as_arrays_are() -> None:
-    torch = pytest.importorskip("torch")
     tensors = {name: torch.from_numpy(value).clone().requires_grad_(name == "x") for name, value in DATA.items()}
     expected = [bound(b, INPUTS) for b in source(DATA, INPUTS, seed=3).epoch(1)]
     for given in (tensors, (tensors["x"], tensors["label"]), (tensors["x"], DATA["label"])):

@@ -47,7 +47,7 @@ def same(graph: Graph, found: TimeSegments, feeds: Mapping[str, np.ndarray]) -> 
     verify(found.graph)
     given = {**feeds, **{name: state.initial for name, state in graph.states.items()}}
     wanted, got = (evaluate(g, given, "float64")[g.outputs[0]] for g in (graph, found.graph))
-    np.testing.assert_allclose(got, wanted, rtol=1e-10)
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
     assert found.graph.states.keys() == graph.states.keys()
 
 

@@ -137,8 +137,8 @@ def _packed(access: NestAccess, tiles: Mapping[int, Size], blocks: Mapping[int, 
 
 
 def needs_search(task: KernelTask, target: Target, nest: Tiling) -> bool:
-    """Whether the default is a guess. Of a sum of products it is not: a register tile reads each operand several times,
-    whatever the definition, where the general schedule has one result at a time.
+    """Whether the default tile sizes are a guess, so that only tuning makes them good. For contractions they are not: a
+    register tile reuses each loaded operand, which the general schedule, without register tiling, does not.
     """
     del target
     return nest.reduction is None or nest.reduction is not task.anchor()
