@@ -95,7 +95,8 @@ class PoolStruct(ctypes.Structure):
         ("spin", ctypes.c_int64),
         ("syscall", ctypes.c_void_p),
         ("caller", ctypes.c_int32),
-        ("_line5", ctypes.c_char * 100),
+        ("pinned", ctypes.c_void_p),
+        ("_line5", ctypes.c_char * 88),
     )
 
 

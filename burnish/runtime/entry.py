@@ -204,6 +204,27 @@ other:
 """
 
 _COPY = """
+; Body of a region that copies bytes: the target, the source, the number of bytes, and how many an iteration copies.
+define void @burnish_copy_range(ptr %args, i64 %begin, i64 %end, i64 %thread) nounwind {
+entry:
+  %own = alloca [3 x i64]
+  fields %args: ptr target, ptr source, i64 count, i64 grain
+  %first = mul i64 %begin, %grain
+  %last = mul i64 %end, %grain
+  %inside = icmp slt i64 %last, %count
+  %stop = select i1 %inside, i64 %last, i64 %count
+  %nbytes = sub i64 %stop, %first
+  %to = getelementptr i8, ptr %target, i64 %first
+  store ptr %to, ptr %own
+  %from = getelementptr i8, ptr %source, i64 %first
+  %own.source = getelementptr i64, ptr %own, i64 1
+  store ptr %from, ptr %own.source
+  %own.count = getelementptr i64, ptr %own, i64 2
+  store i64 %nbytes, ptr %own.count
+  call void @burnish_copy(ptr %own, ptr null)
+  ret void
+}
+
 ; Copies bytes: its arguments are the target, the source and, in place of an address, their number.
 define void @burnish_copy(ptr %args, ptr %rt) nounwind {
 entry:

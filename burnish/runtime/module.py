@@ -18,7 +18,7 @@ from burnish.runtime import artifact as artifact
 from burnish.runtime import variants as files
 from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.arguments import Arguments
-from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, round_up
+from burnish.runtime.buffers import address_of, aligned, aligned_array, round_up
 from burnish.runtime.callable import CompiledBase, ProfileRow, check_output, profile_rows, slow_text
 from burnish.runtime.contexts import Contexts, unwatch_forks, watch_forks
 from burnish.runtime.device import Device, DeviceCode, device_code
@@ -31,6 +31,7 @@ from burnish.runtime.gpu.streams import handle_of
 from burnish.runtime.host import check_host, obstacle
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.integers import check_integers, known_integers
+from burnish.runtime.placement import copied_state, placed_params
 from burnish.runtime.pool import asked_threads, pool
 from burnish.runtime.quick import QuickCall
 from burnish.runtime.runner import CpuCode, CpuRunner, ExecutableInstance
@@ -84,6 +85,7 @@ class Module(CompiledBase):
         else:
             check_host(executable.target)
             workers = pool(executable.driver, asked_threads(executable.info) if threads is None else threads)
+            executable = placed_params(executable, workers)
             code = CpuCode(workers, LoadedImage(executable.code))
         self._set_up(executable, code, aligned(executable.params), executable.state)
 
@@ -95,8 +97,7 @@ class Module(CompiledBase):
         self._integers = known_integers(executable.info, len(self.inputs))
         self._arguments = Arguments(self.inputs, executable.info)
         self._pool, self._code, self._params = code.workers, code, params
-        self._state_bytes = allocate(state.nbytes)
-        self._state_bytes[:] = state
+        self._state_bytes = copied_state(executable, state, code.workers)
         self._runner = code.runner(ExecutableInstance(executable, params, self._state_bytes, self._externs, self._comm))
         self._run = self._runner.run
         self._moving = self._runner if isinstance(self._runner, CudaRunner) and executable.states else None

@@ -9,9 +9,10 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
+from burnish.base.affinity import MOST_CORES, VARIABLE, nodes_of, pinned_cores
 from burnish.errors import ParameterError
 from burnish.runtime.abi import PartStruct, PoolStruct
 from burnish.runtime.buffers import address_of, allocate, round_up
@@ -19,6 +20,7 @@ from burnish.runtime.image import Image, LoadedImage
 
 SPIN = 20_000  # pauses, about 0.5 to 1 ms: longer than the gaps inside a model, too short to be felt as load
 MOST_THREADS = 64  # of a pool on a machine with fewer cores: more would only wait for each other
+MASK_WORDS = MOST_CORES // 64  # of 64 bits: a set of cores
 _libc = ctypes.CDLL(None)
 
 
@@ -27,11 +29,19 @@ class ThreadPool:
 
     ``address`` and ``parallel`` are what kernels find in ``struct Runtime``. Call ``start`` before native code that
     may use them. A pool lives as long as its process.
+
+    ``cores``: one for each thread, to which workers are pinned; the first is left to the calling thread, which is not
+    pinned. None are where it is empty.
     """
 
-    def __init__(self, driver: LoadedImage, threads: int) -> None:
+    def __init__(self, driver: LoadedImage, threads: int, cores: tuple[int, ...] = ()) -> None:
         self.driver = driver
         self.threads = threads
+        self.cores = cores
+        self._own = (ctypes.c_uint64 * MASK_WORDS)()  # the cores of workers, which the calling thread leaves
+        for core in cores[1:]:
+            self._own[core >> 6] |= 1 << (core & 63)
+        _never_free(self._own)
         size = ctypes.sizeof(PoolStruct)
         memory = allocate(size + threads * ctypes.sizeof(PartStruct) + 64)
         _never_free(memory)
@@ -53,6 +63,7 @@ class ThreadPool:
         self._pool.spin = SPIN if self.threads <= available_cores() else 0
         if sys.platform.startswith("linux"):
             self._pool.syscall = ctypes.cast(_libc.syscall, ctypes.c_void_p).value
+        self._pool.pinned = ctypes.addressof(self._own) if self.cores else None
 
     def start(self) -> None:
         """Creates the workers of this process if it has none yet.
@@ -89,10 +100,28 @@ class ThreadPool:
                     RuntimeWarning, stacklevel=4,
                 )  # fmt: skip
                 return
+            if self.cores:
+                self._pin(handle, self.cores[index])
             _libc.pthread_detach(handle)
 
+    def _pin(self, thread: ctypes.c_ulong, core: int) -> None:
+        """Pins a worker to a core, unless this process, which may be a forked child, lost it."""
+        mask = (ctypes.c_uint64 * MASK_WORDS)()
+        mask[core >> 6] = 1 << (core & 63)
+        lost = core not in os.sched_getaffinity(0)
+        if lost or _libc.pthread_setaffinity_np(thread, ctypes.c_size_t(ctypes.sizeof(mask)), mask):
+            warnings.warn(
+                f"{VARIABLE}: the system does not give core {core} to a thread any more, which is not pinned",
+                RuntimeWarning, stacklevel=5,
+            )  # fmt: skip
 
-_pools: dict[tuple[str, int], ThreadPool] = {}
+    @cached_property
+    def nodes(self) -> int:
+        """NUMA nodes of the cores that its threads are pinned to; 1 where they are not."""
+        return len(nodes_of(self.cores)) or 1
+
+
+_pools: dict[tuple[str, int, tuple[int, ...]], ThreadPool] = {}
 _drivers: dict[str, LoadedImage] = {}
 _registry_lock = threading.RLock()
 
@@ -100,31 +129,36 @@ _registry_lock = threading.RLock()
 def pool(driver: Image, threads: int | None = None) -> ThreadPool:
     """The process's pool of ``threads`` threads (default: the cores this process may use).
 
-    On other systems than Linux a pool has one thread: kernels then run serially. Raises ParameterError.
+    Its workers are pinned as :func:`burnish.base.affinity.pinned_cores` says. On other systems than Linux a pool has one
+    thread: kernels then run serially. Raises ParameterError.
     """
     check_threads(threads)
     count = available_cores() if threads is None else int(threads)
     if not sys.platform.startswith("linux"):
         count = 1
+    cores = pinned_cores(count)
     _watch_forks()
     with _registry_lock:
-        key = (driver.digest, count)
+        key = (driver.digest, count, cores)
         if driver.digest not in _drivers:
             loaded = LoadedImage(driver)
             _never_free(_drivers.setdefault(driver.digest, loaded))  # a handler that came between may have been faster
         if key not in _pools:
-            return _pools.setdefault(key, ThreadPool(_drivers[driver.digest], count))
+            return _pools.setdefault(key, ThreadPool(_drivers[driver.digest], count, cores))
         return _pools[key]
 
 
 def check_threads(threads: Any) -> None:
-    """Raises ParameterError for what is no number of threads that a pool may have. None: one for each core."""
+    """Raises ParameterError for what is no number of threads that a pool may have, and for cores to pin them to that cannot
+    be. None: one for each core.
+    """
     cores = available_cores()
     most = max(MOST_THREADS, cores)
     integer = hasattr(threads, "__index__") and not isinstance(threads, bool)
     if threads is not None and not (integer and 1 <= threads <= most):
         allowed = f"an integer from 1 to {most}, or None for one on each of {cores} cores"
         raise ParameterError(f"threads: found {threads!r}; allowed: {allowed}")
+    pinned_cores(1)
 
 
 def asked_threads(info: Mapping[str, Any]) -> int | None:

@@ -17,9 +17,12 @@ _CALLER_OFFERS = 100
 # The structures are laid out like those of pool.py. Members written by different threads lie 128 bytes apart, since
 # cores fetch pairs of cache lines.
 _TYPES = """
-; Generation (futex word); sleepers; busy; done (futex word), waiting; threads, spin, syscall, the caller's core.
+; Generation (futex word); sleepers; busy; done (futex word), waiting; threads, spin, syscall, the caller's core, the set
+; of cores that workers are pinned to, null where they are not.
 ; The %Parts follow.
-%Pool = type { i32, [124 x i8], i32, [124 x i8], i32, [124 x i8], i32, i32, [120 x i8], i64, i64, ptr, i32, [100 x i8] }
+%Pool = type {
+  i32, [124 x i8], i32, [124 x i8], i32, [124 x i8], i32, i32, [120 x i8], i64, i64, ptr, i32, ptr, [88 x i8]
+}
 ; A thread's part of the current region: the chunks not taken yet (the last one + 1 in the upper half, the first in the
 ; lower half); body, context, extent / chunks, extent % chunks, chunks. Then the thread's number and its pool.
 %Part = type { i64, ptr, ptr, i64, i32, i32, i64, ptr, [72 x i8] }
@@ -250,6 +253,7 @@ wake: ; FUTEX_WAKE_PRIVATE, all of them
   %syscall = load ptr, ptr %syscall.at
   %core.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %failed = call i64 (i64, ...) %syscall(i64 {getcpu}, ptr %core.at, ptr null, ptr null)
+  call void @aside(ptr %pool, ptr %syscall)
   %woken = call i64 (i64, ...) %syscall(i64 {futex}, ptr %pool, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
   br label %work
 work:
@@ -262,13 +266,18 @@ work:
 """
 
 # The system may wake a worker on the core of the thread that calls it, and then take many milliseconds to notice that
-# another is idle: all that time a region takes twice as long as it should.
+# another is idle: all that time a region takes twice as long as it should. Where workers are pinned, the caller moves.
 _AWAY = """
-; If the calling thread runs on the core of the caller, the system moves it to another one that it may use.
+; If the calling thread, a worker that is not pinned, runs on the core of the caller, it moves to another one.
 define internal void @away(ptr %pool, ptr %syscall) nounwind {
 entry:
   %core.at = alloca i32
-  %allowed = alloca [16 x i64] ; 1024 cores: where the system knows more, nothing is done
+  %own = alloca <16 x i64>
+  %pinned.at = getelementptr %Pool, ptr %pool, i64 0, i32 13
+  %pinned = load ptr, ptr %pinned.at
+  %free = icmp eq ptr %pinned, null
+  br i1 %free, label %look, label %exit
+look:
   %failed = call i64 (i64, ...) %syscall(i64 {getcpu}, ptr %core.at, ptr null, ptr null)
   %core = load i32, ptr %core.at
   %caller.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
@@ -276,23 +285,74 @@ entry:
   %same = icmp eq i32 %core, %caller
   %below = icmp ult i32 %core, 1024
   %shared = and i1 %same, %below
-  br i1 %shared, label %ask, label %exit
-ask:
+  br i1 %shared, label %move, label %exit
+move:
+  store <16 x i64> zeroinitializer, ptr %own
+  %word.at = call ptr @word(ptr %own, i32 %core)
+  %bit = call i64 @bit(i32 %core)
+  store i64 %bit, ptr %word.at
+  call void @leave(ptr %own, ptr %syscall)
+  br label %exit
+exit:
+  ret void
+}
+
+; If the calling thread, which enters a region, runs on the core of a pinned worker, it moves to another one.
+define internal void @aside(ptr %pool, ptr %syscall) nounwind {
+entry:
+  %pinned.at = getelementptr %Pool, ptr %pool, i64 0, i32 13
+  %pinned = load ptr, ptr %pinned.at
+  %free = icmp eq ptr %pinned, null
+  br i1 %free, label %exit, label %look
+look:
+  %core.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
+  %core = load i32, ptr %core.at
+  %below = icmp ult i32 %core, 1024
+  br i1 %below, label %test, label %exit
+test:
+  %word.at = call ptr @word(ptr %pinned, i32 %core)
+  %word = load i64, ptr %word.at
+  %bit = call i64 @bit(i32 %core)
+  %both = and i64 %word, %bit
+  %taken = icmp ne i64 %both, 0
+  br i1 %taken, label %move, label %exit
+move:
+  call void @leave(ptr %pinned, ptr %syscall)
+  br label %exit
+exit:
+  ret void
+}
+
+; The word of a set of cores that has a core, and its bit there.
+define internal ptr @word(ptr %set, i32 %core) alwaysinline nounwind {
+  %number = lshr i32 %core, 6
+  %at = getelementptr i64, ptr %set, i32 %number
+  ret ptr %at
+}
+
+define internal i64 @bit(i32 %core) alwaysinline nounwind {
+  %place = and i32 %core, 63
+  %wide = zext i32 %place to i64
+  %bit = shl i64 1, %wide
+  ret i64 %bit
+}
+
+; The system moves the calling thread to a core that is not in a set, if it may use one; then it may run anywhere again.
+define internal void @leave(ptr %set, ptr %syscall) noinline nounwind {
+entry:
+  %allowed = alloca <16 x i64> ; 1024 cores: where the system knows more, nothing is done
+  %others = alloca <16 x i64>
+  store <16 x i64> zeroinitializer, ptr %allowed
   %bytes = call i64 (i64, ...) %syscall(i64 {sched_getaffinity}, i64 0, i64 128, ptr %allowed)
   %known = icmp sgt i64 %bytes, 0
   br i1 %known, label %move, label %exit
 move:
-  %word = lshr i32 %core, 6
-  %bit = and i32 %core, 63
-  %bit.wide = zext i32 %bit to i64
-  %own = shl i64 1, %bit.wide
-  %word.at = getelementptr [16 x i64], ptr %allowed, i64 0, i32 %word
-  %old = load i64, ptr %word.at
-  %kept = xor i64 %own, -1
-  %others = and i64 %old, %kept
-  store i64 %others, ptr %word.at ; refused where no core is left
-  %moved = call i64 (i64, ...) %syscall(i64 {sched_setaffinity}, i64 0, i64 %bytes, ptr %allowed)
-  store i64 %old, ptr %word.at ; from now on it may run anywhere again
+  %old = load <16 x i64>, ptr %allowed
+  %cores = load <16 x i64>, ptr %set, align 8
+  %both = and <16 x i64> %old, %cores
+  %kept = xor <16 x i64> %old, %both
+  store <16 x i64> %kept, ptr %others ; refused where no core is left
+  %moved = call i64 (i64, ...) %syscall(i64 {sched_setaffinity}, i64 0, i64 %bytes, ptr %others)
   %freed = call i64 (i64, ...) %syscall(i64 {sched_setaffinity}, i64 0, i64 %bytes, ptr %allowed)
   br label %exit
 exit:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from multiprocessing import connection
 from typing import Any
 
+from burnish.base.affinity import UNPINNED
+from burnish.base.affinity import VARIABLE as AFFINITY
 from burnish.errors import WorkerError
 from burnish.workers.limits import ResourceLimits
 from burnish.workers.line import MessageLine
@@ -217,7 +219,8 @@ def start_python(
 ) -> subprocess.Popen[bytes]:  # fmt: skip
     """A new interpreter that runs ``code`` with the import path of this one. Raises WorkerError if there can be none.
 
-    ``environment``: variables that are different there. ``new_session``: Ctrl-C does not reach it.
+    ``environment``: variables that are different there. ``new_session``: Ctrl-C does not reach it. Its threads are not
+    pinned: other workers' would be to the same cores.
     """
     if not sys.executable or getattr(sys, "frozen", False):
         raise WorkerError(0, "workers: this process is no Python interpreter that could be started again")
@@ -225,7 +228,8 @@ def start_python(
     try:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", code, *map(str, arguments)], stdin=subprocess.DEVNULL, pass_fds=tuple(files),
-            env={**os.environ, "PYTHONPATH": path, **(environment or {})}, start_new_session=new_session,
+            env={**os.environ, "PYTHONPATH": path, AFFINITY: UNPINNED, **(environment or {})},
+            start_new_session=new_session,
         )  # fmt: skip
     except OSError as error:
         raise WorkerError(0, f"workers: the system starts no process ({error})") from error
