@@ -42,6 +42,7 @@ class ThreadPool:
         for core in cores[1:]:
             self._own[core >> 6] |= 1 << (core & 63)
         _never_free(self._own)
+        _never_free(driver)
         size = ctypes.sizeof(PoolStruct)
         memory = allocate(size + threads * ctypes.sizeof(PartStruct) + 64)
         _never_free(memory)
@@ -141,8 +142,7 @@ def pool(driver: Image, threads: int | None = None) -> ThreadPool:
     with _registry_lock:
         key = (driver.digest, count, cores)
         if driver.digest not in _drivers:
-            loaded = LoadedImage(driver)
-            _never_free(_drivers.setdefault(driver.digest, loaded))  # a handler that came between may have been faster
+            _drivers.setdefault(driver.digest, LoadedImage(driver))  # a handler that came between may have been faster
         if key not in _pools:
             return _pools.setdefault(key, ThreadPool(_drivers[driver.digest], count, cores))
         return _pools[key]

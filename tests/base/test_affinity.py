@@ -62,7 +62,7 @@ def test_a_node_is_filled_before_the_next_one(tmp_path) -> None:
     order = spread(core_places(range(16), folder))
     assert order == [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]
     assert {place.node for place in core_places(order[:4], folder)} == {0}
-    assert spread(core_places([13, 5, 9, 3], folder)) == [3, 5, 9, 13]  # 13 is the second thread of 5
+    assert spread(core_places([13, 5, 9, 3], folder)) == [9, 3, 5, 13]  # 13 is on the core of 5, 9 on that of 1
     assert spread(core_places([5, 13], folder)) == [5, 13]
 
 
