@@ -77,7 +77,7 @@ def contract(names: Sequence[str], count: int = 20) -> Iterator[dict[str, Any]]:
 
 
 def in_a_process(module: Module) -> dict[str, Any]:
-    """Resident bytes of a process that loads a module and calls it, beside its arena."""
+    """Resident bytes of a process that loads a module and calls it, against its arena."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "step.burnish"
         module.save(path)
@@ -113,7 +113,7 @@ def compiled(graph: Graph, segments: bool = False) -> StepWork:
 
 
 def speed(depths: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Figure 3.9: seconds of CPU of a step by the sublinear plan beside the plain one, over depth.
+    """Figure 3.9: seconds of CPU of a step by the sublinear plan against the plain one, over depth.
 
     Residual networks of a quarter of the width on images of 64 x 64.
     """
@@ -128,7 +128,7 @@ def speed(depths: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 
 def lengths_run(lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Figures 3.7 and 3.9: bytes and seconds of CPU of a step by the sublinear plan beside the plain one, over length.
+    """Figures 3.7 and 3.9: bytes and seconds of CPU of a step by the sublinear plan against the plain one, over length.
 
     LSTMs of four layers of 256 units, batch 64, with a softmax of 1000 classes at every step.
     """

@@ -127,10 +127,10 @@ def test_memory_is_known_before_machine_code(name: str, ranks: int) -> None:
     made = compile_ranks(step, plan, ranks, target("cpu"))
     assert any(memory["messages"] for memory in predicted) and all(memory["arena"] for memory in predicted)
 
-    def told(comm: Comm) -> dict[str, int]:
+    def memory_of(comm: Comm) -> dict[str, int]:
         return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
 
-    for memory, wanted in zip(launch(told, [()] * ranks), predicted, strict=True):
+    for memory, wanted in zip(launch(memory_of, [()] * ranks), predicted, strict=True):
         assert abs(kept_bytes(memory) - kept_bytes(wanted)) <= 0.05 * kept_bytes(memory)
 
 
