@@ -19,7 +19,7 @@ from burnish.driver.compilation import compile_kernels
 from burnish.errors import DataError
 from burnish.fitting.checkpoint import Folder, ReadFolder
 from burnish.fitting.companions import Companions, step_companions
-from burnish.fitting.data import Source, bound, read_npz, source
+from burnish.fitting.data import Source, bound, read_npz, rows_of, source
 from burnish.fitting.loop import Trainer
 from burnish.fitting.report import Evaluation, TrainingReport
 from burnish.fitting.result import Fitted
@@ -122,19 +122,12 @@ def _saved(found: Companions, graph: Graph, data: Any, validation_data: Any, fol
     size = graph.types[graph.inputs[0]].shape[0]
     made: dict[str, Module | None] = {"last": found.last()}
     for name, given, of_rows in (("step", data, found.step), ("evaluation", validation_data, found.evaluation)):
-        rows = 0 if given is None else _rows(given) % size
+        rows = 0 if given is None else rows_of(_given(_plain(given))) % size
         made[name] = of_rows(rows) if rows else None
     for name, module in made.items():
         if module is not None:
             module.save(f"{folder}/{name}.beside.bn")
     return {name: f"{folder}/{name}.beside.bn" for name, module in made.items() if module is not None}
-
-
-def _rows(data: Any) -> int:
-    given = _plain(data)
-    arrays = _given(given)
-    first = next(iter(arrays.values() if isinstance(arrays, Mapping) else arrays), np.zeros(0))
-    return len(first) if np.ndim(first) else 0
 
 
 def _companions(task: RankTask) -> Companions:
