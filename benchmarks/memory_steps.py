@@ -45,7 +45,7 @@ def contract(names: Sequence[str], count: int = 20) -> Iterator[dict[str, Any]]:
             training_graph(NETWORKS[name].graph(), Train(optimizer=bn.SGD(0.1, momentum=0.9))), machine
         )
         step = training_step(made, call_seconds(made.graph, machine))
-        planner = Planner(step.work)
+        planner = step.planner()
         whole, least = planner.unplanned.arena, planner.least.arena
         plain = Module(assemble(step.made), 1)
         given = _inputs(plain)
@@ -119,7 +119,7 @@ def speed(depths: Sequence[int]) -> Iterator[dict[str, Any]]:
     """
     for depth in depths:
         step = compiled(resnet(replace(residual(depth), width=16), 8, 64, 0))
-        found = by_strategy(Planner(step.work), "sublinear")
+        found = by_strategy(step.planner(), "sublinear")
         plain, module = Module(assemble(step.made), 1), Module(assemble(step.ordered(found.order)), 1)
         yield {
             "network": "residual", "size": depth, "calls": len(step.work), **_in_turns(plain, module),
@@ -136,7 +136,7 @@ def lengths_run(lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
         graph = EXECUTED.graph(length, 0)
         whole, divided = compiled(graph), compiled(graph, segments=True)
         sharing = by_strategy(Planner(whole.work), "sharing").arena
-        found = by_strategy(Planner(divided.work), "sublinear")
+        found = by_strategy(divided.planner(), "sublinear")
         plain, module = Module(assemble(whole.made), 1), Module(assemble(divided.ordered(found.order)), 1)
         yield {
             "network": "lstm", "size": length, "calls": len(whole.work), "sharing": sharing,
@@ -167,7 +167,7 @@ def deep(shares: Sequence[float] = (1 / 8, 1 / 12)) -> Iterator[dict[str, Any]]:
     graph = training_graph(DEEP.graph(), Train(optimizer=bn.SGD(0.01)))
     made, compiling = cpu(compile_kernels, graph, machine)
     step, ordering = cpu(training_step, made, call_seconds(made.graph, machine))
-    planner = Planner(step.work)
+    planner = step.planner()
     plain, assembling = cpu(assemble, step.made)
     module = Module(plain, 1)
     given = _inputs(module)

@@ -32,7 +32,7 @@ from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.ranks import Settings, rank_programs
 from burnish.runtime import artifact
-from burnish.runtime.loading import load
+from burnish.driver.loading import load_module
 from burnish.runtime.module import Module
 from burnish.train.evaluation import METRICS, evaluation_graph
 from burnish.train.step import trained_constants
@@ -53,7 +53,7 @@ class RankTask:
 
     def module(self, artifact: str, comm: Comm | None = None) -> Module:
         """The module of an artifact, on the device."""
-        return load(artifact, self.threads, comm=comm, device=None if self.device is None else self.device())
+        return load_module(artifact, self.threads, comm=comm, device=None if self.device is None else self.device())
 
 
 def train_ranks(
@@ -219,7 +219,7 @@ def faster_plan(
 
 def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: int, clock: str) -> list[float]:
     """Median seconds of a step of each artifact, with the first batch, in turn; those of the slowest device."""
-    made = [RankStep(load(path, threads, comm=comm), comm) for path in paths]
+    made = [RankStep(load_module(path, threads, comm=comm), comm) for path in paths]
     batches = source(_given(data), made[0].inputs, shuffle=False).epoch(0)
     arrays = bound(next(iter(batches)), made[0].inputs)
     if any(array.shape != spec.shape for array, spec in zip(arrays, made[0].inputs, strict=True)):

@@ -31,7 +31,7 @@ from burnish.parallel.programs.ranks import compile_ranks, kept_bytes, rank_memo
 from burnish.runtime import artifact
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
-from burnish.runtime.loading import load
+from burnish.driver.loading import load
 from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
 from burnish.train.precision import MixedPrecision

@@ -17,7 +17,7 @@ from burnish.loops.sizes import Dim, SymbolicSize, dim
 from burnish.machines.target import host
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.executable import TensorSpec
-from burnish.runtime.loading import load
+from burnish.driver.loading import load
 from burnish.runtime.module import Module
 from burnish.runtime.sized import KEPT, bind, plan_at, rounded_up
 

@@ -10,7 +10,7 @@ import pytest
 from burnish.comm import launch
 from burnish.errors import ArtifactError, VerificationError
 from burnish.runtime.executable import Collective, CopyStep, Executable, KernelCall, Slot, TensorSpec, Wait
-from burnish.runtime.loading import load
+from burnish.driver.loading import load
 from burnish.runtime.module import Module
 
 N = 1000

@@ -41,6 +41,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[float]]]] = {
     "logsumexp with -inf": (
         lambda x: torch.cat([x[:1] * 0 - float("inf"), x[1:]]).logsumexp(0), [[1, 2, 3, 0]]
     ),
+    "logaddexp of equal and distant numbers": (torch.logaddexp, [[2, 90, -500, 1], [2, -90, 500, 1.5]]),
+    "logaddexp2 of equal and distant numbers": (torch.logaddexp2, [[2, 90, -500, 1], [2, -90, 500, 1.5]]),
     "softmax with -inf": (
         lambda x: x.masked_fill(torch.tensor([True, False, False, True]), -float("inf")).softmax(0), [[1, 2, 3, 0]]
     ),
