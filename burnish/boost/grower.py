@@ -17,8 +17,8 @@ from burnish.boost.growth.categorical_split import Categories, categories_of, ri
 from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.level import Children, ListedCategories, enter_seat, enter_split
 from burnish.boost.growth.nodes import NODE, SplitLimits, rules_of, to_tree
-from burnish.boost.growth.row_partition import NodeSplits
 from burnish.boost.growth.open_nodes import OpenNodes
+from burnish.boost.growth.row_partition import NodeSplits
 from burnish.boost.growth.subtrees import GrowthScratch, NodeRows, NodeShares, by_level, capacities
 from burnish.boost.growth.trunk import GrownRows, LevelScratch, grow_levels
 from burnish.boost.params import Params

@@ -68,5 +68,5 @@ def load(
 def load_module(
     path: str | Path, threads: int | None = None, *, comm: Comm | None = None, device: Device | None = None
 ) -> Module:
-    """The module of one executable in ``path``, as :func:`load` does. Raises ArtifactError for a file of another kind."""
+    """Module of one executable, as of :func:`load`. Raises ArtifactError for a file of another kind."""
     return Module(variants.read(path, None, None, None, device is not None), threads, comm=comm, device=device)

@@ -16,6 +16,7 @@ from burnish.comm.launchers import launcher
 from burnish.comm.protocol import Comm
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import compile_kernels
+from burnish.driver.loading import load_module
 from burnish.errors import DataError
 from burnish.fitting.checkpoint import Folder, ReadFolder
 from burnish.fitting.companions import Companions, step_companions
@@ -32,7 +33,6 @@ from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.ranks import Settings, rank_programs
 from burnish.runtime import artifact
-from burnish.driver.loading import load_module
 from burnish.runtime.module import Module
 from burnish.train.evaluation import METRICS, evaluation_graph
 from burnish.train.step import trained_constants

@@ -268,9 +268,7 @@ def _first_extent(graph: Graph) -> int | None:
     return shape[0] if shape else None
 
 
-def _closed(
-    opened: Graph, batch: int | None, default: Callable[[], int]
-) -> tuple[Graph, Callable[[int], Graph]]:
+def _closed(opened: Graph, batch: int | None, default: Callable[[], int]) -> tuple[Graph, Callable[[int], Graph]]:
     """A graph for batches of ``batch`` rows, by default of ``default``, where its first extent is a dimension; and what
     makes it for other rows.
     """

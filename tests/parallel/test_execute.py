@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from burnish.comm import Comm, launch
+from burnish.driver.loading import load
 from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
 from burnish.fitting import ranks as ranks_module
 from burnish.fitting.fit import fit
@@ -31,7 +32,6 @@ from burnish.parallel.programs.ranks import compile_ranks, kept_bytes, rank_memo
 from burnish.runtime import artifact
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
-from burnish.driver.loading import load
 from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
 from burnish.train.precision import MixedPrecision

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.driver.loading import load
 from burnish.errors import ArtifactError
 from burnish.runtime import artifact, container
 from burnish.runtime.executable import DRIVER_SYMBOLS
-from burnish.driver.loading import load
 from burnish.runtime.module import Module
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)

@@ -70,6 +70,7 @@ def test_parameters_that_are_one_tensor_are_trained_as_one() -> None:
     nn.functional.mse_loss(network(x), y).backward()
     np.testing.assert_allclose(step.state["0.weight.velocity"], network[0].weight.grad.numpy(), atol=1e-6)
 
+
 class Named(nn.Module):
     """Parameters that are called as an argument, a result and the labels are."""
 
@@ -101,6 +102,7 @@ def test_names_are_those_of_the_networks_onnx_file(tmp_path: Path) -> None:
     file.write_bytes(to_onnx(own.model).SerializeToString())
     again = bn.fit(str(file), given, TRAIN, steps=1, threads=1)
     assert trained(own.step) == trained(again.step) == {*network.state_dict()}
+
 
 # --- ONNX -------------------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from burnish.comm.local import TIMEOUT
 from burnish.comm.protocol import Comm
 from burnish.driver.assembly import assemble
 from burnish.driver.compilation import compile_kernels
+from burnish.driver.loading import load_module
 from burnish.errors import PlanError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import Target
@@ -34,7 +35,6 @@ from burnish.parallel.programs.parts import part_program, parts_of
 from burnish.pipeline.kernel import code_version
 from burnish.runtime import artifact
 from burnish.runtime.buffers import aligned_array, numpy_dtype
-from burnish.driver.loading import load_module
 from burnish.train.step import Train
 from burnish.train.updates import UpdatePlan, add_optimizer
 
