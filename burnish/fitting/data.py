@@ -227,7 +227,7 @@ def _batches_of(data: Any) -> Source:
     if callable(getattr(data, "epoch", None)):
         found: Source = data
         return found
-    if isinstance(data, Iterable) and iter(data) is not data:
+    if isinstance(data, Iterable) and not isinstance(data, Iterator):  # which draws no numbers of a loader
         return Loader(data)
     allowed = "arrays, the path of an .npz file, a DataLoader, or an iterable that can be iterated for each epoch"
     raise refusal("data", data, allowed)

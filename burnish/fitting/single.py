@@ -278,4 +278,8 @@ def _closed(opened: Graph, batch: int | None, default: Callable[[], int]) -> tup
     (d,) = dims_of([extent or 0])
     rows = min(max(default(), d.low), d.high) if batch is None else batch
     graph = graph_at(opened, {d.name: rows})
-    return graph, lambda rows: with_rows(graph, rows) if is_size(rows) else graph_at(opened, {d.name: rows})
+
+    def at_rows(rows: int) -> Graph:
+        return graph_at(opened, {d.name: rows}) if isinstance(rows, int) else with_rows(graph, rows)
+
+    return graph, at_rows

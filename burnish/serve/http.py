@@ -65,7 +65,7 @@ class TimedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """As of its base."""
         if self._parts:
-            self.cycle.body = b"".join(self._parts)  # type: ignore[assignment]
+            self.cycle.body = b"".join(self._parts)
         self._parts = None
         super().on_message_complete()
 

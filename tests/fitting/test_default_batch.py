@@ -68,7 +68,7 @@ def test_a_dimension_is_a_batch_within_its_bounds() -> None:
 def test_an_exported_program_of_any_batch_is_trained_by_32_rows() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(12, 5))
     opened = {0: torch.export.Dim("rows", min=1, max=512)}
-    program = torch.export.export(network, (torch.randn(4, 12),), dynamic_shapes=((opened,),))
+    program = torch.export.export(network, (torch.randn(4, 12),), dynamic_shapes=(opened,))
     done = fitted(program)
     assert done.report.calls == 3
     peer = torch.optim.SGD(network.parameters(), 0.1)

@@ -351,9 +351,9 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     if work.refused:
         raise refusal(work.refused)
     graph, outputs = _finished(work, program, states)
-    positional, own = argument_names(program, names)
+    positional, arguments = argument_names(program, names)
     specs = program.call_spec
-    called = CallSignature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, own, positional)
+    called = CallSignature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, arguments, positional)
     named = [(spec, work.name_of(node)) for spec, node in zip(signature.input_specs, holders, strict=True)]
     parameters = tuple(
         name
