@@ -127,7 +127,9 @@ class BinnedGrower(OpenNodes):
             feature = layout.feature[self._nodes["position"][chosen]].tolist()
             for node, child, tested in zip(chosen.tolist(), left.tolist(), feature, strict=True):
                 self._interactions.split(node, child, child + 1, tested)
-        middle = self._partition.split(NodeSplits(segments[0], segments[1], segments[2], right, chosen, left.astype(np.int32)))
+        middle = self._partition.split(
+            NodeSplits(segments[0], segments[1], segments[2], right, chosen, left.astype(np.int32))
+        )
         self._size += 2 * count
         self._leaves += count
         ids, subtract, done = self._histograms_of_children(chosen, left, middle)
