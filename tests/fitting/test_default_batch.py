@@ -69,7 +69,7 @@ def test_an_exported_program_of_any_batch_is_trained_by_32_rows() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(12, 5))
     opened = {0: torch.export.Dim("rows", min=1, max=512)}
     program = torch.export.export(network, (torch.randn(4, 12),), dynamic_shapes=(opened,))
-    done = fitted(program)
+    done = fitted(program, (DATA["x"], DATA["label"]))
     assert done.report.calls == 3
     peer = torch.optim.SGD(network.parameters(), 0.1)
     for begin in (0, 32, 64):

@@ -43,6 +43,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[float]]]] = {
     ),
     "logaddexp of equal and distant numbers": (torch.logaddexp, [[2, 90, -500, 1], [2, -90, 500, 1.5]]),
     "logaddexp2 of equal and distant numbers": (torch.logaddexp2, [[2, 90, -500, 1], [2, -90, 500, 1.5]]),
+    "sinc at 0": (torch.sinc, [[0, -0.0, 0.3, 2.5]]),
+    "xlog1py of zeros": (torch.special.xlog1py, [[0, 0, 2, -0.5], [0.1, -0.5, 3, 0.7]]),
     "softmax with -inf": (
         lambda x: x.masked_fill(torch.tensor([True, False, False, True]), -float("inf")).softmax(0), [[1, 2, 3, 0]]
     ),
