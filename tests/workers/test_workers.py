@@ -48,7 +48,7 @@ def gone(pid: int) -> bool:
 def test_a_result_and_an_error_leave_the_worker_as_it_is(worker: Worker) -> None:
     assert worker.run(jobs.hold, (1,)).value == 1
     found = worker.run(jobs.fail, ("ZeroDivisionError",))
-    assert (found.kind, found.detail) == ("error", "ZeroDivisionError: as received")
+    assert (found.kind, found.detail) == ("error", "ZeroDivisionError: as asked")
     assert found.error is not None and "in fail" in found.error["traceback"] and found.known_error() is None
     assert isinstance(worker.run(jobs.fail, ("DataError",)).known_error(), DataError)
     assert worker.run(jobs.fail, ("SystemExit",)).kind == "error"
