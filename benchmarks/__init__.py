@@ -1,1 +1,1 @@
-"""Measurements of Burnish beside its peers; each module runs by itself, `python -m benchmarks.<module> --help`."""
+"""Measurements of Burnish against its peers; each module runs by itself, `python -m benchmarks.<module> --help`."""

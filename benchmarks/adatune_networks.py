@@ -1,4 +1,4 @@
-"""AdaTune's figure 7: networks untuned, and tuned by AutoTVM and by AdaTune in equal trials, beside each other.
+"""AdaTune's figure 7: networks untuned, and tuned by AutoTVM and by AdaTune in equal trials, compared.
 
 Fewer trials a network (`--trials`) than in the paper, on a CPU. Each session begins without records. Reported are the
 time of the tuned network over that of the untuned one, in turns (`untuned kept` where it is not faster), of AdaTune's

@@ -1,4 +1,4 @@
-"""Backward kernels beside PyTorch's: each gradient compiled alone, with its images in channel blocks.
+"""Backward kernels against PyTorch's: each gradient compiled alone, with its images in channel blocks.
 
 That is how the neighbours of a convolution in a network have them, where the inputs and outputs of a model are
 row-major: conversions are no part of the time, the packing of weights, which are known at a call only, is.

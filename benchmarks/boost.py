@@ -1,4 +1,4 @@
-"""Tree boosting beside xgboost and lightgbm: time to train and to predict, quality, memory, and the papers' figures.
+"""Tree boosting against xgboost and lightgbm: time to train and to predict, quality, memory, and the papers' figures.
 
 `python -m benchmarks.boost [SECTION ...] [--quick] [--json]`
 

@@ -1,4 +1,4 @@
-"""Loss curves of training beside PyTorch's, from the same weights and data: ResNet-18, an LSTM, a small GPT.
+"""Loss curves of training against PyTorch's, from the same weights and data: ResNet-18, an LSTM, a small GPT.
 
 `python -m benchmarks.curves [NAME ...] [--steps N] [--threads N] [--double] [--note TEXT] [--json FILE]`. The bar: at
 most 0.001 apart, each step; of losses above 1 a part of them. Rounding grows from step to step: with `--double` PyTorch

@@ -1,4 +1,4 @@
-"""A language model that decodes, tokens a second: beside onnxruntime and torch, and the time to read its weights.
+"""A language model that decodes, tokens a second: against onnxruntime and torch, and the time to read its weights.
 
 `python -m benchmarks.decode [--tokens N] [--layers N] [--width N] [--threads N] [--int4] [--json]`: the decoder of
 examples/generate.py with a cache that grows, one module for every length; float32 weights and bfloat16 ones. With

@@ -1,4 +1,4 @@
-"""The demo: compiles light_resnet50, tunes it, checks it, and prints its time beside onnxruntime's and OpenVINO's."""
+"""The demo: compiles light_resnet50, tunes it, checks it, and prints its time against onnxruntime's and OpenVINO's."""
 
 import sys
 import tempfile

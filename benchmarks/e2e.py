@@ -1,4 +1,4 @@
-"""Whole models beside onnxruntime and OpenVINO: alternating medians in one process, answers compared.
+"""Whole models against onnxruntime and OpenVINO: alternating medians in one process, answers compared.
 
 `python -m benchmarks.e2e [MODEL ...] [--torch] [--peers-only] [--json]`: the twelve models, or those named, also of
 `models.REWRITE_MODELS`.

@@ -41,7 +41,7 @@ def smaller(layer: layers.Layer, size: int) -> layers.Layer:
 
 
 def measure(layer: layers.Layer, target: str, exact: bool) -> Row:
-    """Runs a layer once in the emulator, and the definitions of its operators beside it."""
+    """Runs a layer once in the emulator, and compares it with the definitions of its operators."""
     graph = from_onnx(layers.model(layer))
     array = layers.input_array(layer)
     emulator = CpuEmulator(count=True)

@@ -137,7 +137,7 @@ def measure(name: str, target: str, threads: int, seconds: float) -> Row:
 
 
 def table(rows: list[Row]) -> Table:
-    """The rows as the paper's figure has them: fused beside unfused."""
+    """The rows as the paper's figure has them: fused against unfused."""
     result = Table(title="Figure 4.4 on this CPU: fused against unfused")
     result.add_column("workload")
     for heading in ("kernels", "µs unfused", "µs fused", "speedup", "95 %", "steps", "saved kB", "error"):

@@ -1,4 +1,4 @@
-"""Graph networks: epochs beside PyTorch, memory budgets and transfers, samples beside whole graphs, depth and width.
+"""Graph networks: epochs against PyTorch, memory budgets and transfers, samples against whole graphs, depth and width.
 
 `python -m benchmarks.gnn [epochs|memory|budgets|sampling|depth|workers …] [--scale 0.1] [--json]`. Graphs are
 generated: `epochs` of the sizes `--graphs`, Reddit's (and `memory` Amazon's) times `--scale`. One peer is a plain

@@ -1,4 +1,4 @@
-"""Memory budgets of graph networks: whole graphs of full size within stated budgets, and plans beside their baselines.
+"""Memory budgets of graph networks: whole graphs of full size within stated budgets, and plans against their baselines.
 
 Parts of `python -m benchmarks.gnn memory budgets`. Every training is a process of its own, whose resident peak is
 measured; so is the generation of its graph, which goes piece by piece into a file.

@@ -1,4 +1,4 @@
-"""Kernels and models on a GPU beside those of PyTorch (cuBLAS, cuDNN, torch.compile); without a GPU it says so.
+"""Kernels and models on a GPU against those of PyTorch (cuBLAS, cuDNN, torch.compile); without a GPU it says so.
 
 `python -m benchmarks.gpu [SECTION or ROW ...] [--compile] [--tf32] [--profile] [--processes N] [--json FILE]`:
 sections and rows are those of `benchmarks.gpu_rows`. Each row is a process of its own: all prepare at once, then they

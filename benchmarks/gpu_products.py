@@ -1,4 +1,4 @@
-"""Matrix products on a GPU, by template and choice, beside those of cuBLAS through PyTorch.
+"""Matrix products on a GPU, by template and choice, against those of cuBLAS through PyTorch.
 
 ``python -m benchmarks.gpu_products build FOLDER`` assembles all kernels, on any machine with ptxas; ``... run FOLDER
 [--json FILE]`` checks and times them where there is a GPU, every kernel in a process of its own. Times are medians of
@@ -38,7 +38,7 @@ TOLERANCE = {"float32": 1e-5, "tf32": 2e-3, "float16": 2e-3, "bfloat16": 1e-2, "
 
 
 def variants() -> list[Variant]:
-    """Template, element type, rows, depth and columns, and choices beside the default."""
+    """Template, element type, rows, depth and columns, and choices against the default."""
     small, large, odd = (4096, 4096, 4096), (8192, 8192, 8192), (200, 136, 328)
     found: list[Variant] = [
         (WARPGROUP, "bfloat16", odd, {"tile": "64x64"}),

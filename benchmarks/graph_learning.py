@@ -1,4 +1,4 @@
-"""Learning of graph networks beside PyTorch Geometric: the same loss curve from the same weights, the same accuracy.
+"""Learning of graph networks against PyTorch Geometric: the same loss curve from the same weights, the same accuracy.
 
 `python -m benchmarks.graph_learning [gcn|sage|gin|gat …] [--epochs 100] [--json FILE]`. Two layers of PyG's are
 converted with their weights, and both are trained by Adam on a block model. Needs `pip install "burnish[pyg]"`. Fails

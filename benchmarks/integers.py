@@ -1,4 +1,4 @@
-"""Models in integers beside onnxruntime's and OpenVINO's: quantized by onnxruntime's tool, and by Burnish.
+"""Models in integers against onnxruntime's and OpenVINO's: quantized by onnxruntime's tool, and by Burnish.
 
 `python -m benchmarks.integers [MODEL ...] [--seconds S] [--own]`: CPU seconds of one thread, the least of calls in
 turns. `speedup` is over the faster peer on the same file, `float` over Burnish's own model in floats; `error` of the

@@ -1,4 +1,4 @@
-"""Single layers beside onnxruntime and OpenVINO: C1…C12, D1…D9 (TVM paper, Table 4.2) and BERT's products M1…M3.
+"""Single layers against onnxruntime and OpenVINO: C1…C12, D1…D9 (TVM paper, Table 4.2) and BERT's products M1…M3.
 
 Forms: `hot` repeats one layer; `cold` takes turns among models with weights of their own; `chain` runs eight layers of
 different weights in one call and divides by eight, which hides the cost of a call and of conversions at its ends.
@@ -83,7 +83,7 @@ def measure(
 
 
 def measure_direct(layer: layers.Layer, setting: Setting) -> harness.Row:
-    """The layer without Winograd, in a chain, beside as many bare multiply-adds."""
+    """The layer without Winograd, in a chain, against as many bare multiply-adds."""
     flops = CHAIN * layer.flops
     with peak.Team(setting.threads) as team:
         loops = {"registers": team.fma(flops), "first cache": team.tile(flops)}

@@ -1,4 +1,4 @@
-"""Convolutions of 2-bit activations and 1-bit weights beside float32 and int8: C2…C12 (thesis-chen, Fig 4.16).
+"""Convolutions of 2-bit activations and 1-bit weights against float32 and int8: C2…C12 (thesis-chen, Fig 4.16).
 
 All are Burnish's own, of the same images: uint8 codes go in and int32 sums come out, so that the time of packing bits
 is in; float32 has any algorithm. Weights are unipolar, 0 and 1, or bipolar, -1 and 1. Calls take turns in one process,

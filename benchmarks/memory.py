@@ -1,4 +1,4 @@
-"""Memory plans of training steps: thesis-chen figures 3.7 and 3.8, budgets, arenas, and planners beside the optimum.
+"""Memory plans of training steps: thesis-chen figures 3.7 and 3.8, budgets, arenas, and planners against the optimum.
 
 `python -m benchmarks.memory [offsets|optimum|residual|recurrent|budgets|speed|lengths|deep …] [--depths N …]
 [--lengths N …] [--json FILE]`. Steps of "residual" and "recurrent" are planned at the thesis' sizes, on kernels that
@@ -121,7 +121,7 @@ def figure_recurrent(lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 
 def arenas() -> Iterator[dict[str, Any]]:
-    """Fifty thousand buffers of a layered program with long lives across it, beside the lower bound."""
+    """Fifty thousand buffers of a layered program with long lives across it, against the lower bound."""
     for seed in range(3):
         r = random.Random(seed)
         count = 50_000
@@ -152,7 +152,7 @@ def drawn(length: int, seed: int) -> Work:
 
 
 def beside_the_optimum(seconds: float) -> Iterator[dict[str, Any]]:
-    """Planners on chains of up to 48 operations beside the integer program."""
+    """Planners on chains of up to 48 operations against the integer program."""
     for length in (8, 12, 16, 24):
         for share in (0.7, 0.55):
             work = drawn(length, 0)

@@ -103,7 +103,7 @@ def resnet(form: Residual, batch: int, size: int, seed: int | None = None) -> Gr
 
 
 def perceptron(layers: int, batch: int, width: int, classes: int = 1000) -> Graph:
-    """So many layers of products and activations, and a last product; seeded weights."""
+    """Layers of products and activations, as many as asked for, and a last product; seeded weights."""
     b = GraphBuilder()
     r = np.random.default_rng(0)
     x = b.input("image", (batch, width))

@@ -45,7 +45,7 @@ def contract(names: Sequence[str], count: int = 20) -> Iterator[dict[str, Any]]:
             training_graph(NETWORKS[name].graph(), Train(optimizer=bn.SGD(0.1, momentum=0.9))), machine
         )
         step = training_step(made, call_seconds(made.graph, machine))
-        planner = Planner(step.work)
+        planner = step.planner()
         whole, least = planner.unplanned.arena, planner.least.arena
         plain = Module(assemble(step.made), 1)
         given = _inputs(plain)
@@ -77,7 +77,7 @@ def contract(names: Sequence[str], count: int = 20) -> Iterator[dict[str, Any]]:
 
 
 def in_a_process(module: Module) -> dict[str, Any]:
-    """Resident bytes of a process that loads a module and calls it, beside its arena."""
+    """Resident bytes of a process that loads a module and calls it, against its arena."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "step.burnish"
         module.save(path)
@@ -113,13 +113,13 @@ def compiled(graph: Graph, segments: bool = False) -> StepWork:
 
 
 def speed(depths: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Figure 3.9: seconds of CPU of a step by the sublinear plan beside the plain one, over depth.
+    """Figure 3.9: seconds of CPU of a step by the sublinear plan against the plain one, over depth.
 
     Residual networks of a quarter of the width on images of 64 x 64.
     """
     for depth in depths:
         step = compiled(resnet(replace(residual(depth), width=16), 8, 64, 0))
-        found = by_strategy(Planner(step.work), "sublinear")
+        found = by_strategy(step.planner(), "sublinear")
         plain, module = Module(assemble(step.made), 1), Module(assemble(step.ordered(found.order)), 1)
         yield {
             "network": "residual", "size": depth, "calls": len(step.work), **_in_turns(plain, module),
@@ -128,7 +128,7 @@ def speed(depths: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 
 def lengths_run(lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Figures 3.7 and 3.9: bytes and seconds of CPU of a step by the sublinear plan beside the plain one, over length.
+    """Figures 3.7 and 3.9: bytes and seconds of CPU of a step by the sublinear plan against the plain one, over length.
 
     LSTMs of four layers of 256 units, batch 64, with a softmax of 1000 classes at every step.
     """
@@ -136,7 +136,7 @@ def lengths_run(lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
         graph = EXECUTED.graph(length, 0)
         whole, divided = compiled(graph), compiled(graph, segments=True)
         sharing = by_strategy(Planner(whole.work), "sharing").arena
-        found = by_strategy(Planner(divided.work), "sublinear")
+        found = by_strategy(divided.planner(), "sublinear")
         plain, module = Module(assemble(whole.made), 1), Module(assemble(divided.ordered(found.order)), 1)
         yield {
             "network": "lstm", "size": length, "calls": len(whole.work), "sharing": sharing,
@@ -167,7 +167,7 @@ def deep(shares: Sequence[float] = (1 / 8, 1 / 12)) -> Iterator[dict[str, Any]]:
     graph = training_graph(DEEP.graph(), Train(optimizer=bn.SGD(0.01)))
     made, compiling = cpu(compile_kernels, graph, machine)
     step, ordering = cpu(training_step, made, call_seconds(made.graph, machine))
-    planner = Planner(step.work)
+    planner = step.planner()
     plain, assembling = cpu(assemble, step.made)
     module = Module(plain, 1)
     given = _inputs(module)

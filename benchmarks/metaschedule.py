@@ -1,4 +1,4 @@
-"""Burnish's tuner beside TVM's MetaSchedule: the same layer, the same seconds on the same cores, best kernels in turns.
+"""Burnish's tuner against TVM's MetaSchedule: the same layer, the same seconds and cores, best kernels in turns.
 
 TVM tunes boosted trees with evolutionary search over its own spaces, convolutions in channels-last layout, which is
 its faster one; its weights are constant in neither layout nor time, and are laid out before the clock starts, as ours

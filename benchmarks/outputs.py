@@ -1,4 +1,4 @@
-"""Networks whose activations are all asked for, beside the same networks with one output, and plain copies of the rest.
+"""Networks whose activations are all asked for, against those with one output, and plain copies of the rest.
 
 `python -m benchmarks.outputs [NAME …] [--threads N] [--rounds N] [--json FILE]`; fails if an answer is wrong, or if the
 outputs cost more than twice what copying them takes: each is written once and, where a network stores it in another
@@ -127,7 +127,7 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 
 def with_activations(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the result of every ReLU as an output, beside its own."""
+    """The model with the result of every ReLU as an output, after its own."""
     made = shape_inference.infer_shapes(model, data_prop=True)
     known = {value.name: value for value in made.graph.value_info}
     own = {value.name for value in made.graph.output}

@@ -1,4 +1,4 @@
-"""Convolutions whose weights are inputs beside the same with constant weights: what packing at every call costs.
+"""Convolutions whose weights are inputs against the same with constant weights: what packing at every call costs.
 
 Layers of the TVM paper's Table 4.2 with bias and ReLU, in alternating calls of one process. `ratio` is the time with
 constant weights over that with weights as inputs, packing included; C2, C6 and C9 should reach 0.85.

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 def exact(seconds: float) -> list[Row]:
-    """Proved optima beside the planner's answer."""
+    """Proved optima against the planner's answer."""
     rows = []
     for name, model in (("lenet", lenet(4)), ("rnnlm, 2 steps", rnnlm(4, steps=2))):
         sim = simulated(model, "p100:1x4", strided=False)

@@ -20,7 +20,7 @@ VOCABULARIES = (
     1460, 583, 1_700_000, 1_600_000, 305, 24, 12517, 633, 3, 93145, 5683, 1_650_000, 3194, 27, 14992, 1_500_000, 10,
     5652, 2173, 4, 1_400_000, 18, 15, 286181, 105, 142572,
 )  # fmt: skip
-"""Of DLRM's 26 tables: between the thesis' 3 and 1.7 million, 10.4 million rows (2.7 GB) in all."""
+"""Rows of DLRM's 26 tables: between the thesis' 3 and 1.7 million, 10.4 million rows (2.7 GB) in all."""
 
 
 class Network:

@@ -1,4 +1,4 @@
-"""Quality of parallel plans, simulated: the thesis' comparisons on models of its clusters, beside what it reports.
+"""Quality of parallel plans, simulated: the thesis' comparisons on models of its clusters, against what it reports.
 
 `python -m benchmarks.parallel_quality [WHAT …] [--seconds N] [--json FILE]`; WHAT: NETWORK, NETWORK@MACHINE, or a part:
 
@@ -82,7 +82,7 @@ def cpu(seconds: float) -> Budget:
 
 
 def row_of(name: str, cluster: str, sim: Simulator, found: Found, bounded: bool = True) -> Row:
-    """Report of a search beside its baselines: step times in ms, work of devices, bytes sent, the optimality gap."""
+    """Report of a search against its baselines: step times in ms, work of devices, bytes sent, the optimality gap."""
     starts = starts_of(sim)
     times = {key: found.times[key] / 1e6 for key in starts}
     size = sim.problem.machine.size

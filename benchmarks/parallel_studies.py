@@ -95,7 +95,7 @@ def kind_of(op: Operation) -> str:
 
 
 def strategies(seconds: float) -> list[Row]:
-    """The strategies found, and their time, gradients and activations over links beside data parallelism's."""
+    """The strategies found, and their time, gradients and activations over links against data parallelism's."""
     rows = []
     for name in ("inception_v3", "nmt"):
         for synchronization in SYNCHRONIZATIONS:

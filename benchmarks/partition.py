@@ -1,4 +1,4 @@
-"""Partitions of graphs over workers: ROC's learned cost model beside equal vertices, equal edges and few cut edges.
+"""Partitions of graphs over workers: ROC's learned cost model against equal vertices, equal edges and few cut edges.
 
 `python -m benchmarks.partition [rmat|mixed|ppi …] [--scale S] [--parts 4,8 …] [--rounds N] [--keep FOLDER] [--json F]`
 

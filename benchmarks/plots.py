@@ -1,4 +1,4 @@
-"""Plots of stored results as SVG files beside them: curves, and strategies of parallel plans.
+"""Plots of stored results as SVG files next to them: curves, and strategies of parallel plans.
 
 `python -m benchmarks plots` draws them, by matplotlib (`burnish[plot]`).
 """

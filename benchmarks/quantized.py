@@ -16,7 +16,7 @@ from burnish.graph import Graph, GraphBuilder
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of ``size`` x ``size`` images; ``beside``: another image is added to its result."""
+    """A convolution of ``size`` x ``size`` images; ``added``: another image is added to its result."""
 
     name: str
     inputs: int
@@ -25,7 +25,7 @@ class Layer:
     kernel: int
     stride: int
     relu: bool = True
-    beside: bool = False
+    added: bool = False
 
     @property
     def pads(self) -> int:
@@ -55,7 +55,7 @@ def blocks(image: int = 224) -> list[list[Layer]]:
             name, own = f"{stage + 1}.{number}", size // stride
             made = [
                 Layer(f"{name}.a", width, outputs, size, 3, stride),
-                Layer(f"{name}.b", outputs, outputs, own, 3, 1, beside=True),
+                Layer(f"{name}.b", outputs, outputs, own, 3, 1, added=True),
             ]
             if stride > 1:
                 made.append(Layer(f"{name}.shortcut", width, outputs, size, 1, stride, relu=False))
@@ -186,4 +186,4 @@ def graph_of_layer(layer: Layer, weights: Weights) -> Graph:
     """One layer between graph inputs and a graph output; what is added is the layer's own input where shapes agree."""
     g = GraphBuilder()
     x = g.input("x", (1, layer.inputs, layer.size, layer.size), "int8")
-    return g.build(add_result(g, layer, add_sums(g, layer, x, weights), x if layer.beside else None))
+    return g.build(add_result(g, layer, add_sums(g, layer, x, weights), x if layer.added else None))

@@ -1,4 +1,4 @@
-"""Random convolutions beside onnxruntime and OpenVINO, and beside `exact=True`, which multiplies directly.
+"""Random convolutions against onnxruntime and OpenVINO, and against `exact=True`, which multiplies directly.
 
 Sizes, channels, windows, strides, groups and batches are drawn: odd channels, small images and wide windows among them.
 `regret` is the time of the default over that of `exact`: where it is above 1, the algorithm was chosen wrongly. Where

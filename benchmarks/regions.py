@@ -1,4 +1,4 @@
-"""Parallel regions of boosting: how many a tree takes, what is serial beside them, and what more threads would give.
+"""Parallel regions of boosting: how many a tree takes, what is serial between them, and what more threads would give.
 
 `python -m benchmarks.regions [--rows N] [--threads T ...] [--quick] [--json FILE]`
 

@@ -118,7 +118,7 @@ def study(section: str, table: KernelTable, trials: int, seeds: int) -> list[Row
 
 
 def row(section: str, table: KernelTable, name: str, own: Sequence[Search], reference: Sequence[Search]) -> Row:
-    """Best costs and trials of searches, beside the reference's of equal seeds."""
+    """Best costs and trials of searches, against the reference's of equal seeds."""
     least = min(table.seconds)
     steps = [n for n in STEPS if n <= min(len(s.best) for s in own)]
     after = {n: interval([s.best[n - 1] / least for s in own]) for n in steps}

@@ -1,4 +1,4 @@
-"""Resident memory of a training step in a process of its own, beside what was planned, and PyTorch's memory budget.
+"""Resident memory of a training step in a process of its own, against what was planned, and PyTorch's memory budget.
 
 `measured(path)` starts a process that loads a compiled step and calls it once: what the process grows by should be the
 arena. `budgeted(name, share)` starts one in which PyTorch trains the same network with

@@ -128,7 +128,7 @@ def _micro(seconds: float) -> float | None:
 
 
 class _Traced(Oracle):
-    """Costs in turns, and all batches of a fixed number of runs beside."""
+    """Costs in turns, and those of batches of a fixed number of runs."""
 
     traces: dict[int, list[float]]
 

@@ -153,7 +153,7 @@ class SplitRegion:
 
 @dataclass(frozen=True)
 class SplitKernel:
-    """A step of a model: its node, kernel and template; its regions, and microseconds beside them."""
+    """A step of a model: its node, kernel and template; its regions, and microseconds outside of them."""
 
     node: str
     kernel: str
@@ -233,7 +233,7 @@ def makespan(chunks: Sequence[float], threads: int) -> float:
 
 
 def steps_of(log: np.ndarray, reading: float) -> list[Step]:
-    """Microseconds of each step beside its regions, and those of each chunk of its regions."""
+    """Microseconds of each step outside of its regions, and those of each chunk of its regions."""
     found: list[Step] = []
     at, begun, values = 0, 0, log.tolist()
     regions: list[list[float]] = []

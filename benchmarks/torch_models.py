@@ -1,4 +1,4 @@
-"""Networks of PyTorch by both doors, beside eager, torch.compile's inductor and onnxruntime: first answer, then steady.
+"""Networks of PyTorch by both doors, against eager, torch.compile and onnxruntime: first answer, then steady.
 
 `python -m benchmarks.torch_models [MODEL ...] [--threads 2] [--json]`: the first answer counts all that a contender
 does from the nn.Module on, with empty caches, and is noted in the order of the columns; then all take turns. "backend"

@@ -1,4 +1,4 @@
-"""Training steps of PyTorch through torch.compile(backend="burnish"), beside eager; and plans of what to compute again.
+"""Training steps of PyTorch through torch.compile(backend="burnish") against eager; plans of what to compute again.
 
 `python -m benchmarks.torch_training [MODEL ...] [--threads 1] [--json]`: a step is forward, backward and SGD with
 momentum. "error": that of the first step's gradients, relative to each parameter's greatest, which 99 % of the elements

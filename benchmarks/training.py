@@ -1,4 +1,4 @@
-"""Training steps beside PyTorch's, and the kernels of their backward pass beside PyTorch's and our own forward ones.
+"""Training steps against PyTorch's, and the kernels of their backward pass against PyTorch's and our own forward ones.
 
 Steps are forward, loss, backward and an update by SGD with momentum: ResNet-18 at 16×224² and at 64×32², a perceptron,
 a GPT, an LSTM language model. All contenders begin with the same weights, whose losses of the first steps are compared,

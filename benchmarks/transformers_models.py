@@ -1,4 +1,4 @@
-"""Ten architectures of the transformers package by both doors of PyTorch, beside eager, inductor and onnxruntime.
+"""Ten architectures of the transformers package by both doors of PyTorch, against eager, inductor and onnxruntime.
 
 `python -m benchmarks.transformers_models [MODEL ...] [--threads 2] [--json]`: seeded random weights at the sizes of the
 published configurations, measured as `benchmarks.torch_models` measures. Needs the packages transformers and

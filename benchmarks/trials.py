@@ -1,4 +1,4 @@
-"""Number of trials that tuning needs: Burnish's strategy beside random search, in its own spaces; and its stop rule.
+"""Number of trials that tuning needs: Burnish's strategy against random search, in its own spaces; and its stop rule.
 
 Two random searches are its measure. `random` draws from all candidates alike, and 2,000 of those are measured, or all
 there are. `by way` draws a way to compute the kernel first (a template with an algorithm), then a candidate of it, as
@@ -140,7 +140,7 @@ def try_kernel(layer: str, task: TuningTask, evaluator: Evaluator, prior: CostMo
 
 
 def sample(first: int, size: int, count: int) -> list[int]:
-    """So many random keys of the `size` ones from `first` on; all if there are not many more."""
+    """Random keys, as many as asked for, of the `size` ones from `first` on; all if there are not many more."""
     chosen = np.random.default_rng(0).choice(size, count, replace=False) if size > max(WHOLE, count) else range(size)
     return [first + int(key) for key in chosen]
 

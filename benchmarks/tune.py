@@ -106,7 +106,7 @@ def show_searches(found: Sequence[Search], trials: int) -> None:
 
 
 def measure_model(name: str, threads: int, tuning_seconds: float, seconds: float) -> harness.Row:
-    """A model after tuning from nothing, beside the peers. The note has the time over that of the untuned model."""
+    """A model after tuning from nothing, against the peers. The note has the time over that of the untuned model."""
     path = models.build(name)
     inputs = models.inputs(name, seed=1)
     with tempfile.TemporaryDirectory() as folder:

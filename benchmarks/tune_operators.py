@@ -1,4 +1,4 @@
-"""Tuned operators beside a library (AutoTVM's figure 5.10): what a session finds by the clock, then in turns.
+"""Tuned operators against a library (AutoTVM's figure 5.10): what a session finds by the clock, then in turns.
 
 A scale-down of the paper's: layers of Table 4.2 on one thread of a CPU, beside onnxruntime and OpenVINO in the place of
 cuDNN and TFLite. Each layer is tuned from nothing; `curve`: seconds of the session, trials, and the least time of all
@@ -50,7 +50,7 @@ class Row:
 
 
 def measure(layer: layers.Layer, trials: int) -> Row:
-    """Tunes a layer, and times it beside the libraries."""
+    """Tunes a layer, and times it against the libraries."""
     model, inputs = layers.model(layer), {"x": layers.input_array(layer)}
     options = Tune(seconds=None, trials=trials, min_gain=0.0)
     graph, curve = import_graph(onnx.load_from_string(model)), Curve()

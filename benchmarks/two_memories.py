@@ -1,4 +1,4 @@
-"""Bytes between two memories: the best plans beside streaming and LRU, on steps of graph and residual networks.
+"""Bytes between two memories: the best plans against streaming and LRU, on steps of graph and residual networks.
 
 `python -m benchmarks.two_memories [gnn|resnet|long|choose|execute …] [--seconds S] [--json FILE]`. Graph networks are
 those of thesis-jia section 4.5 at Reddit's size, full batch, forward and backward; residual networks have batch 32.
@@ -95,7 +95,7 @@ def long(seconds: float) -> list[Row]:
 
 
 def chosen(seconds: float) -> list[Row]:
-    """Moving alone beside moves with recomputation, by extra seconds of a step."""
+    """Moving alone against moves with recomputation, by extra seconds of a step."""
     found = []
     for name, make in GRAPHS.items():
         network = make()

@@ -92,7 +92,7 @@ def run_layer(layer: Layer, random: np.random.Generator) -> dict[str, Any]:
     raw = drawn(layer, random)
     total = sums(layer, x, raw)
     weights = Weights(raw.weight, raw.bias, least_shift(total))
-    expected = requantized(layer, total, weights.shift, x if layer.beside else None)
+    expected = requantized(layer, total, weights.shift, x if layer.added else None)
     graph = graph_of_layer(layer, weights)
     row: dict[str, Any] = {"name": layer.name, "products": layer.products}
     for name, threads in THREADS.items():

@@ -1,4 +1,4 @@
-"""Compile a model for an accelerator that Burnish does not know: the back end is the package `toy` beside this file.
+"""Compile a model for an accelerator that Burnish does not know: the back end is the package `toy` next to this file.
 
 `python examples/accelerator.py`
 """

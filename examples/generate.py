@@ -87,7 +87,7 @@ class Decoder(nn.Module):
 def generate(
     step: Callable[..., tuple[Tensor, Tensor]], cache: Tensor, prompt: list[int], tokens: int, sample: bool
 ) -> tuple[list[int], float]:
-    """So many tokens after the prompt, the likeliest or drawn ones, and the seconds that each of them took."""
+    """Tokens after the prompt, as many as asked for, the likeliest or drawn ones, and the seconds that each took."""
     random, found, logits = np.random.default_rng(0), [], None
     for position, token in enumerate(prompt):
         logits, cache = step(torch.tensor([[token]]), torch.tensor([position]), cache)
@@ -123,9 +123,9 @@ def main() -> None:
         runs = {name: generate(step, empty, prompt, options.tokens, options.sample) for name, step in steps.items()}
     (ours, seconds), (theirs, eager) = runs["burnish"], runs["torch"]
     same = sum(a == b for a, b in zip(ours, theirs, strict=True))
-    told = {"tokens": ours, "same": same, "of": len(ours), "per_second": 1 / seconds, "torch_per_second": 1 / eager}
+    result = {"tokens": ours, "same": same, "of": len(ours), "per_second": 1 / seconds, "torch_per_second": 1 / eager}
     if options.json:
-        print(json.dumps(told))
+        print(json.dumps(result))
         return
     print(f"tokens: {' '.join(map(str, ours))}")
     print(f"{same} of {len(ours)} are torch's; {1 / seconds:.0f} tokens a second, torch {1 / eager:.0f}")

@@ -40,11 +40,11 @@ def test_a_failure_is_a_warning(command: Any, error: Exception, monkeypatch: pyt
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    told: list[str] = []
+    warned: list[str] = []
     monkeypatch.setattr(subprocess, "run", fail)
-    monkeypatch.setattr(command, "warn", told.append)
+    monkeypatch.setattr(command, "warn", warned.append)
     command.run()
-    assert told == [f"kernels are not compiled ahead, but when they are first used: {error}"]
+    assert warned == [f"kernels are not compiled ahead, but when they are first used: {error}"]
 
 
 def test_a_variable_leaves_it_out(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,8 @@ def test_models_are_loaded_and_run_with_numpy_alone(tmp_path: Path, monkeypatch:
     bn.compile(block_with_sort()).save(tmp_path / "host.bn")
     shutil.copy(tmp_path / "sort.npz", tmp_path / "host.npz")
     paths.append(tmp_path / "host.bn")
-    told = run(sys.executable, NUMPY_ALONE + RUN, *paths, cwd=tmp_path, PYTHONPATH=str(HOME))
-    assert told.count("right:") == len(paths) == 5
+    printed = run(sys.executable, NUMPY_ALONE + RUN, *paths, cwd=tmp_path, PYTHONPATH=str(HOME))
+    assert printed.count("right:") == len(paths) == 5
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -107,9 +107,9 @@ for needing in (lambda: bn.load({str(tmp_path / "segments.bn")!r}), lambda: bn.c
         print(error)
 """
     )
-    told = run(sys.executable, code, cwd=tmp_path, PYTHONPATH=str(HOME))
-    assert told.count("is not installed, but is needed here: pip install") == 3
-    assert "for pages about models" in told and not (tmp_path / "report.html").exists()
+    printed = run(sys.executable, code, cwd=tmp_path, PYTHONPATH=str(HOME))
+    assert printed.count("is not installed, but is needed here: pip install") == 3
+    assert "for pages about models" in printed and not (tmp_path / "report.html").exists()
 
 
 def packages_of(python: Path) -> Path:
@@ -146,8 +146,8 @@ def test_a_wheel_works_without_the_checkout(tmp_path: Path) -> None:
             for each in ("numpy", "numpy.libs"):
                 if (own / each).exists():
                     (packages / each).symlink_to(own / each)
-        told = run(python, RUN, *paths, cwd=tmp_path)
-        assert told.count("right:") == told.count(str(packages)) == len(paths)
+        printed = run(python, RUN, *paths, cwd=tmp_path)
+        assert printed.count("right:") == printed.count(str(packages)) == len(paths)
     x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (4, 4)) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")

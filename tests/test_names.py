@@ -1,8 +1,9 @@
-"""A public class name occurs once in the house, and first lines of docstrings begin with a term."""
+"""A public class name occurs once in the house; docstrings of the house and its tools begin with a term."""
 
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import pytest
 import burnish
 
 HOUSE = Path(burnish.__file__).parent
+TOOLS = ("benchmarks", "examples", "tools")
 TWINS = {"Graph"}  # of operators, and of vertices: each is the public name in its own field
 NO_TERMS = ("How", "Of", "That", "Those", "What", "Who", "Why")
 DIALECT = re.compile(r"\b(told|so many|whatever|beside)\b", re.IGNORECASE)
@@ -64,11 +66,11 @@ class Definition(NamedTuple):
 
 
 @cache
-def definitions() -> tuple[Definition, ...]:
-    """All definitions of the house, read once for all tests."""
+def definitions(folder: Path = HOUSE) -> tuple[Definition, ...]:
+    """All definitions in a folder, read once for all tests."""
     found = []
-    for file in sorted(HOUSE.rglob("*.py")):
-        name = str(file.relative_to(HOUSE))
+    for file in sorted(folder.rglob("*.py")):
+        name = str(file.relative_to(folder))
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 first, *_ = (ast.get_docstring(node) or "").split("\n")
@@ -86,6 +88,13 @@ def classes() -> dict[str, list[str]]:
     return found
 
 
+def not_plain(found: Iterable[Definition]) -> dict[str, str]:
+    """First lines of docstrings that begin with no term, by their places. Fails where there are no docstrings."""
+    lines = {f"{d.file}:{d.line}": d.first_line for d in found if d.first_line}
+    assert lines
+    return {at: line for at, line in lines.items() if not is_plain(line)}
+
+
 def is_plain(first_line: str) -> bool:
     """Whether a docstring begins with a term, in words of the field."""
     return first_line.split()[0].strip(".,:;") not in NO_TERMS and not DIALECT.search(first_line)
@@ -98,10 +107,12 @@ def test_a_public_class_name_occurs_once() -> None:
 
 @pytest.mark.parametrize("room", PLAIN_ROOMS)
 def test_docstrings_begin_with_a_term(room: str) -> None:
-    lines = {f"{d.file}:{d.line}": d.first_line for d in definitions() if d.file.startswith(f"{room}/")}
-    written = {at: line for at, line in lines.items() if line}
-    assert written, f"no docstrings in {room}"
-    assert {at: line for at, line in written.items() if not is_plain(line)} == {}
+    assert not_plain(d for d in definitions() if d.file.startswith(f"{room}/")) == {}
+
+
+@pytest.mark.parametrize("folder", TOOLS)
+def test_docstrings_of_tools_begin_with_a_term(folder: str) -> None:
+    assert not_plain(definitions(HOUSE.parent / folder)) == {}
 
 
 def test_what_begins_no_docstring() -> None:

@@ -27,8 +27,8 @@ def test_help_loads_neither_compiler_nor_boosting(command: str) -> None:
         "try: burnish.cli.main()\n"
         f"except SystemExit as end: print(end.code, [name for name in {heavy!r} if name in sys.modules])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.splitlines()[-1] == "0 []"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "0 []"
 
 
 @pytest.mark.parametrize("name", burnish.__all__)

@@ -267,7 +267,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, kernels: int, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome", "told"),
+    ("fault", "outcome", "words"),
     [
         (TRAP, "crashed", "the rewritten model crashed on made-up inputs: the process was killed by SIGILL"),
         (HANG, "timeout", "the rewritten model took too long on made-up inputs: a run took longer than 2 s"),
@@ -275,18 +275,18 @@ def planted(monkeypatch: pytest.MonkeyPatch, kernels: int, fault: str) -> None:
     ],
 )
 def test_a_rewriting_that_fails_is_not_taken(
-    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, fault: str, outcome: str, told: str
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, fault: str, outcome: str, words: str
 ) -> None:
     planted(monkeypatch, 1, fault)
     monkeypatch.setattr(rewriting, "Sandbox", lambda: Sandbox(limit=2.0))
     associative = rule("product is associative")
     with pytest.warns(RuntimeWarning, match="without 1 × product is associative") as caught:
         chosen = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path)
-    assert len(caught) == 1 and told in str(caught[0].message)
+    assert len(caught) == 1 and words in str(caught[0].message)
     assert chosen.graph is chain and len(chosen.module.executable.calls) == 2
     report = chosen.module.rewrites
     assert report is not None and not report["kept"] and report["measured"] is None
-    assert report["outcome"] == outcome and report["error"].startswith(told)
+    assert report["outcome"] == outcome and report["error"].startswith(words)
     assert len(report["applied"]) == 1
     x = np.random.default_rng(1).standard_normal((64, 256)).astype("float32")
     a, b = chain.constants.values()

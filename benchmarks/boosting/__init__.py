@@ -1,1 +1,1 @@
-"""Sections of the tree-boosting benchmark: each module measures one thing beside its peers."""
+"""Sections of the tree-boosting benchmark: each module measures one thing against its peers."""

@@ -1,4 +1,4 @@
-"""Every kind of tree within a budget of memory (§2.5.5): data of four budgets, beside the same training in memory.
+"""Every kind of tree within a budget of memory (§2.5.5): data of four budgets, against the same training in memory.
 
 Each training has a process of its own. Told are the memory that it took beyond the interpreter and its libraries, the
 CPU seconds of both, and the held-out AUC, which must be equal: the trees are the same.

@@ -92,7 +92,7 @@ def _epsilons(quick: bool) -> list[Row]:
 
 
 def _exact(quick: bool) -> list[Row]:
-    """Table 2.3: exact trees, all columns or half of them a tree, beside xgboost and scikit-learn."""
+    """Table 2.3: exact trees, all columns or half of them a tree, against xgboost and scikit-learn."""
     rows, rounds = (5_000, 5) if quick else (100_000, 20)
     ensemble = require("sklearn.ensemble", "bench")
     table, held = higgs_like(rows), higgs_like(100_000, seed=1)
@@ -118,7 +118,7 @@ def _exact(quick: bool) -> list[Row]:
 
 
 def _ranking(quick: bool) -> list[Row]:
-    """Table 2.4, Fig. 2.10: LambdaMART on exact trees, all columns or half of them, beside approximate trees (pGBRT's
+    """Table 2.4, Fig. 2.10: LambdaMART on exact trees, all columns or half of them, against approximate trees (pGBRT's
     kind) and xgboost; NDCG@10 by trees.
     """
     rows, rounds = (2_000, 5) if quick else (24_000, 40)
@@ -139,7 +139,7 @@ def _ranking(quick: bool) -> list[Row]:
 
 
 def _table(name: str, metric: str, found: Mapping[str, Row]) -> list[Row]:
-    """A row of each side: CPU seconds a tree, beside those of the others, and accuracy."""
+    """A row of each side: CPU seconds a tree, against those of the others, and accuracy."""
     own = found["ours"]["seconds"]
     return [
         {**row(f"{name}, {side}, CPU s a tree", one["seconds"], {} if side == "ours" else {"ours": own}, "",

@@ -108,7 +108,7 @@ def _death(workers: int) -> Row:
 
 
 def _all_reduce(quick: bool) -> list[Row]:
-    """Seconds of an all-reduce (sum of int64) between processes, beside gloo's own where torch is installed."""
+    """Seconds of an all-reduce (sum of int64) between processes, against gloo's own where torch is installed."""
     found = []
     workers = 2 if quick else 4
     sizes = ((8, 300), (1_000_000, 50)) if quick else ((8, 300), (1_000_000, 100), (40_000_000, 8))

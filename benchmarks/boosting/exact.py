@@ -1,4 +1,4 @@
-"""Exact and approximate trees beside xgboost, sparse data beside a scan of all cells, and Fig. 2.7."""
+"""Exact and approximate trees against xgboost, sparse data against a scan of all cells, and Fig. 2.7."""
 
 import statistics
 import time

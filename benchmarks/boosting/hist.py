@@ -1,4 +1,4 @@
-"""The histogram method beside XGBoost's `hist` and LightGBM: time per tree, binning, AUC; dense, sparse, wide, few."""
+"""The histogram method against XGBoost's `hist` and LightGBM: time per tree, binning, AUC; dense, sparse, wide, few."""
 
 import statistics
 import time

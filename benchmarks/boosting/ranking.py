@@ -1,4 +1,4 @@
-"""Ranking with LambdaMART on data shaped like LETOR's, beside xgboost: time per tree and held-out NDCG@10."""
+"""Ranking with LambdaMART on data shaped like LETOR's, against xgboost: time per tree and held-out NDCG@10."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""Real models as people bring them, beside onnxruntime: right or not, the first answer, the time of calls.
+"""Real models as people bring them, against onnxruntime: right or not, the first answer, the time of calls.
 
 `python -m benchmarks.brought [--set packages|exported|converted|small] [--only PATTERN] [--json FILE] [--threads N]
 [--cpu-time] [--phases]` builds models (none is in the repository) and judges each in a process of its own:

@@ -47,7 +47,7 @@ class Recipe:
 
 
 class Store:
-    """The folder where models are built and stay. By default ``$BURNISH_BROUGHT``, else beside Burnish's cache."""
+    """The folder where models are built and stay. By default ``$BURNISH_BROUGHT``, else next to Burnish's cache."""
 
     def __init__(self, folder: Path | None = None) -> None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

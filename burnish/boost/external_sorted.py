@@ -11,7 +11,7 @@ from burnish.boost.data import Dataset
 from burnish.boost.exact import ExactGrower
 from burnish.boost.growth.bins import GROUP, HistogramLayout
 from burnish.boost.growth.column_source import BUFFERS, ENTRY_BYTES, DiskColumns
-from burnish.boost.kernels import region
+from burnish.boost.kernels import inlined, region
 from burnish.boost.outofcore.accumulate import Routing, Statistics, Targets
 from burnish.boost.outofcore.budget import MOST_SLOTS, OVERHEAD, whole_level
 from burnish.boost.outofcore.store import ColumnStore
@@ -143,6 +143,14 @@ def _by_default(node, after, place, feature, right, missing_right, left_child, b
         after[row] = left_child[k] + missing_right[k] if k >= 0 else node[row]
 
 
+@inlined
+def _bin_from(code, last, cut, value):  # type: ignore[no-untyped-def]
+    """The bin of a value, at ``code`` or behind it: values of a column ascend."""
+    while code < last and cut[code] <= value:
+        code += 1
+    return code
+
+
 @region
 def _by_column(  # type: ignore[no-untyped-def]
     columns, start, rows, values, cut, cut_start, node, after, place, feature, children, begin, end, thread
@@ -152,8 +160,7 @@ def _by_column(  # type: ignore[no-untyped-def]
         column = columns[c]
         code, last = cut_start[column], cut_start[column + 1] - 1
         for j in range(start[column], start[column + 1]):
-            while code < last and cut[code] <= values[j]:
-                code += 1
+            code = _bin_from(code, last, cut, values[j])
             k = place[node[rows[j]]]
             if k >= 0 and feature[k] == column:
                 after[rows[j]] = children[k, code - cut_start[column]]
@@ -168,8 +175,7 @@ def _add(  # type: ignore[no-untyped-def]
         column = columns[c]
         code, last = cut_start[column], cut_start[column + 1] - 1
         for j in range(start[column], start[column + 1]):
-            while code < last and cut[code] <= values[j]:
-                code += 1
+            code = _bin_from(code, last, cut, values[j])
             row = rows[j]
             slot = slot_of[node[row]]
             if slot >= 0:

@@ -18,6 +18,7 @@ from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.level import Children, ListedCategories, enter_seat, enter_split
 from burnish.boost.growth.nodes import NODE, SplitLimits, rules_of, to_tree
 from burnish.boost.growth.open_nodes import OpenNodes
+from burnish.boost.growth.row_partition import NodeSplits
 from burnish.boost.growth.subtrees import GrowthScratch, NodeRows, NodeShares, by_level, capacities
 from burnish.boost.growth.trunk import GrownRows, LevelScratch, grow_levels
 from burnish.boost.params import Params
@@ -126,7 +127,9 @@ class BinnedGrower(OpenNodes):
             feature = layout.feature[self._nodes["position"][chosen]].tolist()
             for node, child, tested in zip(chosen.tolist(), left.tolist(), feature, strict=True):
                 self._interactions.split(node, child, child + 1, tested)
-        middle = self._partition.split(segments[0], segments[1], segments[2], right, chosen, left.astype(np.int32))
+        middle = self._partition.split(
+            NodeSplits(segments[0], segments[1], segments[2], right, chosen, left.astype(np.int32))
+        )
         self._size += 2 * count
         self._leaves += count
         ids, subtract, done = self._histograms_of_children(chosen, left, middle)

@@ -12,6 +12,7 @@ from burnish.boost.binning import Cuts
 from burnish.boost.grower import BinnedGrower
 from burnish.boost.growth.bins import HistogramLayout, SparseBins
 from burnish.boost.growth.counted import Counted
+from burnish.boost.growth.row_partition import NodeSplits
 from burnish.boost.outofcore.accumulate import BlockQuantizer, Routing, Statistics, Targets
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
@@ -177,16 +178,9 @@ class Passes:
         self._nodes = 1
         self._routing = None
 
-    def split(
-        self,
-        begin: NDArray[np.int64],
-        end: NDArray[np.int64],
-        position: NDArray[np.int64],
-        right: NDArray[np.uint8],
-        nodes: NDArray[np.int64],
-        left_child: NDArray[np.int32],
-    ) -> NDArray[np.int64]:
+    def split(self, splits: NodeSplits) -> NDArray[np.int64]:
         """Notes the splits of nodes for the next pass."""
+        begin, _, position, right, nodes, left_child = splits
         self._follow()
         self._nodes = int(left_child.max()) + 2
         place = np.full(self._nodes, -1, np.int32)

@@ -16,7 +16,8 @@ class DataOptions:
 
     ``data``: an .npz file with arrays of rows, by the names of the model's inputs and 'label'. ``validation_data``: an
     .npz file to evaluate with. ``metric``: what is evaluated with the loss. ``batch``: rows of a batch, where the
-    model leaves it open. ``seed``: of the order of rows. ``shuffle``: whether rows are shuffled.
+    model leaves it open, by default 32, or all if there are fewer. ``seed``: of the order of rows. ``shuffle``:
+    whether rows are shuffled.
     """
 
     data: Path

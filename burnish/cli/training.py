@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from burnish.cli.output import check_input, check_output, is_artifact, print_jso
 from burnish.cli.plan_devices import summary
 from burnish.cli.reports import is_report, print_report, write_report
 from burnish.cli.train_options import DataOptions, OutputOptions, RankOptions, RateOptions
-from burnish.driver.importing import import_model
 from burnish.errors import DataError, ParameterError
-from burnish.fitting.data import read_npz
+from burnish.fitting.data import default_batch, read_npz
 from burnish.fitting.fit import AUTO
 from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.result import Fitted
@@ -87,12 +87,9 @@ def train(
     )
     _check(task)
     shapes, fix = options.arguments["shapes"], options.arguments["fix"]
-    if rows.batch is None:
-        found = import_model(str(model), shapes, fix, training=True)
-    else:
-        found = import_batch(str(model), rows.batch, shapes, fix)
-    graph = found.graph
     data = read_npz(rows.data)
+    found = import_batch(str(model), rows.batch, shapes, fix, partial(default_batch, data, ranks.workers))
+    graph = found.graph
     validation_data = None if rows.validation_data is None else read_npz(rows.validation_data)
     schedule = parse_schedule(rates.schedule, _updates(task, graph, data), rates.warm_up)
     recipe = replace(recipe, optimizer=optimizer, schedule=schedule)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from burnish.base.optional import needed_for
 from burnish.errors import ArtifactError
-from burnish.runtime import loading
+from burnish.runtime import variants
 from burnish.runtime.artifact import NotExecutableError
 from burnish.runtime.callable import CompiledModel
+from burnish.runtime.module import Module
 
 if TYPE_CHECKING:
     from burnish.comm.protocol import Comm
@@ -50,9 +51,7 @@ def load(
     array([0., 0., 2.], dtype=float32)
     """
     try:
-        return loading.load(
-            path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device, variant=variant
-        )
+        executable = variants.read(path, sha256, key, variant, device is not None)
     except NotExecutableError as found:
         # The compiler, which takes a second to import, and LLVM are for such files alone.
         with needed_for("files of models that are compiled at their calls"):
@@ -63,3 +62,11 @@ def load(
         if found.kind != segmented.KIND:
             raise ArtifactError(f"{path} is of a kind that is not known: {found.kind!r}") from None
         return segmented.load_segments(found.container, threads, device)
+    return Module(executable, threads, externs=externs, comm=comm, device=device)
+
+
+def load_module(
+    path: str | Path, threads: int | None = None, *, comm: Comm | None = None, device: Device | None = None
+) -> Module:
+    """Module of one executable, as of :func:`load`. Raises ArtifactError for a file of another kind."""
+    return Module(variants.read(path, None, None, None, device is not None), threads, comm=comm, device=device)

@@ -350,11 +350,10 @@ def load_sizes(container: Container, path: Path, threads: int | None, device: De
 def _check_budget(graph: Graph, machine: Target, exact: bool, budget: str | int | Mapping[str, int]) -> None:
     """Raises ParameterError for a budget within which a step cannot be."""
     from burnish.driver.recompute import call_seconds, training_step
-    from burnish.memory.budget import Planner
     from burnish.memory.strategies import wanted
 
     made = compile_kernels(graph, machine, exact, make=outline)
-    wanted(Planner(training_step(made, call_seconds(made.graph, machine)).work), budget)
+    wanted(training_step(made, call_seconds(made.graph, machine)).planner(), budget)
 
 
 def _spec(graph: Graph, name: str) -> TensorSpec:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 from burnish import ops
-from burnish.base.sizes import RECOMPUTING, parse_budget, text_of
 from burnish.driver.assembly import live_values, make_module
 from burnish.driver.nested import buffers_of as nested_buffers
 from burnish.driver.rounds import buffers_of
@@ -25,7 +24,7 @@ from burnish.driver.stages import (
     RepeatStage,
     structures_apart,
 )
-from burnish.errors import ParameterError, VerificationError
+from burnish.errors import VerificationError
 from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.fusion_properties import facts_of
@@ -38,7 +37,7 @@ from burnish.machines.target import Target
 from burnish.memory.budget import Planner, Recomputation
 from burnish.memory.earlier import earlier
 from burnish.memory.pieces import Place
-from burnish.memory.share import plan
+from burnish.memory.share import ArenaPlan, plan
 from burnish.memory.strategies import wanted
 from burnish.memory.work import Order, Work, WorkItem
 from burnish.ops.classify import flops
@@ -60,10 +59,14 @@ class StepWork:
         """The compilation with its calls in another order, some of them repeated."""
         return _ordered(self.made, order)
 
-    def arena(self, order: Order) -> int:
-        """Bytes of the arena of an order, as they will be."""
+    def planner(self) -> Planner:
+        """Planner of orders, whose arenas are those of the calls: views are among these, which the work leaves out."""
+        return Planner(self.work, packed=self._packed)
+
+    def _packed(self, order: Order, enough: int) -> ArenaPlan:
+        """The arena of an order, which is not made smaller than ``enough`` bytes."""
         intervals, pairs, _ = live_values(self.ordered(order))
-        return plan([replace(i, nbytes=greatest(i.nbytes)) for i in intervals], pairs).arena_bytes
+        return plan([replace(i, nbytes=greatest(i.nbytes)) for i in intervals], pairs, enough=enough)
 
 
 def training_step(made: Compilation, seconds: Seconds) -> StepWork:
@@ -93,7 +96,7 @@ def trained_within(
     step = training_step(made, call_seconds(made.graph, made.target, choices))
     if budget is None:
         return make_module(step.made, threads)
-    found = _planned(step, budget)
+    found = wanted(step.planner(), budget)
     ordered = step.ordered(found.order)
     module, ends = make_module(ordered, threads), upper_ends(made.graph.dims)
     arena = plan_at(module.executable, ends).arena_bytes if ends else module.memory["arena"]
@@ -101,30 +104,6 @@ def trained_within(
         raise VerificationError(f"memory plan: {arena} bytes are needed, {found.arena} were planned")
     module.note(recomputation=recomputation_facts(step.work, found, budget))
     return module
-
-
-def _planned(step: StepWork, budget: str | int | Mapping[str, int]) -> Recomputation:
-    """The plan of a budget, with the arena of its calls: views are among these, so that it may be packed less densely
-    than that of the work, and what is too much is planned for. Raises ParameterError where nothing fits.
-    """
-    planner = Planner(step.work)
-    if isinstance(budget, Mapping) or budget in RECOMPUTING:
-        found = wanted(planner, budget)
-        return replace(found, arena=step.arena(found.order))
-    most = limit = parse_budget("memory_budget", budget)
-    while True:
-        try:
-            found = planner.within(limit)
-        except ParameterError:
-            if limit == most:
-                raise
-            least = step.arena(planner.least.order)
-            allowed = f"{least} bytes ({text_of(least)}) or more"
-            raise ParameterError(f"memory_budget: found {most} bytes ({text_of(most)}); allowed: {allowed}") from None
-        found = replace(found, arena=step.arena(found.order))
-        if found.arena <= most:
-            return found
-        limit -= found.arena - most
 
 
 def recomputation_facts(work: Work, found: Recomputation, budget: str | int | Mapping[str, int]) -> dict[str, Any]:

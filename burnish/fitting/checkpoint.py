@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,18 @@ class Checkpoint:
             group, _, name = key.partition("/")
             groups.setdefault(group, {})[name] = value
         return cls(groups["state"], json.loads(metadata["facts"]), groups["random"], groups["history"])
+
+    def named_as(self, wanted: Iterable[str]) -> Checkpoint:
+        """The checkpoint with the names in ``wanted`` for states that its file calls as torch.export does.
+
+        Of networks of PyTorch, files up to Burnish 0.2 have `p_0_weight` for `0.weight`, `b_1_running_mean` for
+        `1.running_mean`.
+        """
+        missing = [name for name in wanted if name not in self.states]
+        count = Counter(map(_flat, missing))
+        new = {_flat(name): name for name in missing if count[_flat(name)] == 1}
+        old = {name: new.get(_flat(name[2:]), name) if name[:2] in ("p_", "b_") else name for name in self.states}
+        return replace(self, states={old[name]: value for name, value in self.states.items()})
 
     def check_states(self, wanted: Mapping[str, tuple[tuple[int, ...], str]], path: Path) -> None:
         """Raises CheckpointError unless the states have these names, shapes and dtypes."""
@@ -178,6 +191,11 @@ def _chunks(data: bytes) -> Iterator[memoryview]:
     view = memoryview(data)
     for begin in range(0, len(view), _CHUNK):
         yield view[begin : begin + _CHUNK]
+
+
+def _flat(name: str) -> str:
+    """A name as torch.export writes it."""
+    return re.sub(r"[^a-z0-9]", "_", name.lower())
 
 
 def _text(found: tuple[tuple[int, ...], str] | None) -> str:

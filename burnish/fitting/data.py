@@ -22,6 +22,7 @@ from burnish.loops.sizes import greatest
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.steps import TensorSpec
 
+DEFAULT_BATCH = 32  # rows, where neither the model nor the caller says how many
 Batch = Sequence[Any] | Mapping[str, Any]
 
 
@@ -172,19 +173,61 @@ def source(data: Any, inputs: Sequence[TensorSpec], *, shuffle: bool = True, see
     :class:`Source` is taken as it is; another iterable gives batches itself, and is iterated once an epoch. Raises
     DataError and ParameterError.
     """
-    if callable(getattr(data, "epoch", None)):
-        return data
+    arrays = arrays_of(data)
+    if arrays is None:
+        return _batches_of(data)
+    if isinstance(arrays, Mapping):
+        arrays = _by_name(arrays, inputs)
+    elif len(arrays) != len(inputs):
+        raise DataError(f"data: found {len(arrays)} arrays; allowed: {', '.join(map(str, inputs))}")
+    return ArrayBatches(arrays, _batch_of(inputs), shuffle, seed)
+
+
+def default_batch(data: Any, multiple: int = 1) -> int:
+    """Rows of a batch for a model that leaves them open: 32, or all there are if fewer, as a multiple of ``multiple``.
+
+    Of data that come in batches it is the rows of the first. Raises DataError, ParameterError and OSError.
+    """
+    arrays = arrays_of(data)
+    if arrays is not None:
+        rows = min(DEFAULT_BATCH, rows_of(arrays))
+        return max(rows - rows % multiple, 1)
+    batches = _batches_of(data)
+    random = batches.random()
+    try:
+        return max(next(map(rows_of, batches.epoch(0)), 1), 1)
+    finally:
+        batches.restore(random)
+
+
+def arrays_of(data: Any) -> dict[str, np.ndarray] | tuple[np.ndarray, ...] | None:
+    """Arrays of rows, by name or in order, of what is given as data or of its file; None where it gives batches.
+
+    Raises DataError and OSError.
+    """
     if isinstance(data, (str, Path)):
-        data = read_npz(Path(data))
+        return read_npz(Path(data))
     if isinstance(data, Mapping):
-        named = {name: _as_numpy(value) for name, value in _by_name(data, inputs).items()}
-        return ArrayBatches(named, _batch_of(inputs), shuffle, seed)
-    arrays = isinstance(data, (tuple, list)) and data and all(isinstance(a, np.ndarray) for a in data)
-    if arrays or (isinstance(data, tuple) and data and all(isinstance(a, np.ndarray) or is_tensor(a) for a in data)):
-        if len(data) != len(inputs):
-            raise DataError(f"data: found {len(data)} arrays; allowed: {', '.join(map(str, inputs))}")
-        return ArrayBatches(tuple(map(_as_numpy, data)), _batch_of(inputs), shuffle, seed)
-    if isinstance(data, Iterable) and iter(data) is not data:
+        return {name: _as_numpy(value) for name, value in data.items()}
+    listed = isinstance(data, (tuple, list)) and data
+    if listed and all(isinstance(a, np.ndarray) or (is_tensor(a) and isinstance(data, tuple)) for a in data):
+        return tuple(map(_as_numpy, data))
+    return None
+
+
+def rows_of(batch: Batch) -> int:
+    """The first extent of the first array of a batch, 0 where there is none."""
+    values = [*batch.values()] if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else [batch]
+    shape = np.shape(values[0]) if values else ()
+    return int(shape[0]) if shape else 0
+
+
+def _batches_of(data: Any) -> Source:
+    """Batches as they are given. Raises ParameterError for data that give none, or once alone."""
+    if callable(getattr(data, "epoch", None)):
+        found: Source = data
+        return found
+    if isinstance(data, Iterable) and not isinstance(data, Iterator):  # which draws no numbers of a loader
         return Loader(data)
     allowed = "arrays, the path of an .npz file, a DataLoader, or an iterable that can be iterated for each epoch"
     raise refusal("data", data, allowed)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from burnish.base.arguments import check_count, check_flag, refusal, typed
 from burnish.comm.local import TIMEOUT
 from burnish.errors import ParameterError, PlanError
+from burnish.fitting.data import default_batch
 from burnish.fitting.graphs import EPOCHS, SAVE_EVERY, fit_graph
 from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.planned import data_parallel_splits, read_plan
@@ -67,9 +69,10 @@ def fit(
     """Trains ``model`` on ``data`` and returns it with a report.
 
     ``model`` and ``arguments``: as for :func:`burnish.compile` (``example_inputs`` of a network of PyTorch, ``target``,
-    ``exact``, ``cache_dir``, ...), with fixed shapes, whose first extent is the batch; ``batch``: that extent where the
-    model leaves it open. ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them
-    (NumPy's, or tensors), labels last; the path of an .npz file of such; a DataLoader or another iterable of batches.
+    ``exact``, ``cache_dir``, ...); the first extent is the batch. ``batch``: that extent where a model leaves it open,
+    by default 32 rows, all if there are fewer, a multiple of the devices, or as many as an iterable's first batch has.
+    ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them (NumPy's, or tensors),
+    labels last; the path of an .npz file of such; a DataLoader or another iterable of batches.
     Rows are shuffled by ``seed`` and epoch; what is left at the end of an epoch is a smaller batch.
     ``validation_data``: data to evaluate with, after each epoch or ``evaluate_every`` calls; ``metrics`` are names of
     ``burnish.train.evaluation.METRICS``, or functions of output and labels by name. ``patience``: the number of
@@ -136,7 +139,8 @@ def fit(
                 on_step(prepared.step)
             return prepared.run()
         _refuse("several devices", on_step=on_step)
-        own = trainable(model, train, **{n: arguments.pop(n) for n in IMPORTED if n in arguments})
+        imported = {n: arguments.pop(n) for n in IMPORTED if n in arguments}
+        own = trainable(model, train, **imported, default=partial(_default_batch, plan, data, devices))
         launch = _launched(
             arguments, LAUNCHED, train=own.train, worker_kind=worker_kind, timeout=timeout, threads=threads or 1
         )
@@ -148,6 +152,14 @@ def _devices(plan: Any) -> int:
     if isinstance(plan, Plan):
         return plan.machine.size
     return 1 if plan == AUTO or not isinstance(plan, (str, Path)) else _read(Path(plan), devices_of)
+
+
+def _default_batch(plan: Any, data: Any, devices: int) -> int:
+    """Rows of a batch where the model leaves them open: those of a plan of one size, or a multiple of the devices."""
+    if isinstance(plan, Plan) and plan.opened is None:
+        shape = plan.graph.types[plan.graph.inputs[0]].shape
+        return shape[0] if shape else 1
+    return default_batch(data, devices)
 
 
 def _read(path: Path, parse: Callable[[str], Found]) -> Found:

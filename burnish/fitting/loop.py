@@ -446,9 +446,9 @@ class Trainer:
             return
         if (latest := folder.latest()) is None:
             return
-        path, kept = latest
-        self._written = path
+        path = self._written = latest[0]
         wanted = {s.name: (s.shape, s.dtype) for s in self.step.states}
+        kept = latest[1].named_as(wanted)
         kept.check_states(wanted, path)
         saved, own = kept.facts.get("data"), json.loads(json.dumps(self._data.facts()))
         if saved != own:

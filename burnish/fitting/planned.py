@@ -15,6 +15,7 @@ from burnish.base.arguments import check_count, check_number, refusal, typed
 from burnish.driver.importing import import_model
 from burnish.errors import PlanError
 from burnish.fitting.ranks import faster_plan
+from burnish.fitting.single import import_batch
 from burnish.frontend.torch.export import import_torch, is_network
 from burnish.frontend.torch.signature import CallSignature
 from burnish.graph.domain import input_domains
@@ -91,9 +92,10 @@ def plan(
     ``model``, ``example_inputs``, ``train``, ``shapes``, ``dynamic``: as for :func:`burnish.compile`: an ONNX file or
     ``ModelProto``, a :class:`Graph`, or a network of PyTorch with example inputs; without ``train`` it is inference
     that is planned. Where dimensions are open it is planned at their hints; what :meth:`Plan.compile` makes of it takes
-    all sizes. ``devices``: a preset such as "p100:4x4" or "host:2", a file cluster.toml, or a
-    :class:`DeviceCluster`. ``groups``: names of nodes that form one operation each. ``synchronization``: "overlapped"
-    ring all-reduces, or "after" the step and linear in replicas.
+    all sizes. A file that leaves its batch open is planned for training by 32 rows, unless ``shapes`` says others.
+    ``devices``: a preset such as "p100:4x4" or "host:2", a file cluster.toml, or a :class:`DeviceCluster`. ``groups``:
+    names of nodes that form one operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step
+    and linear in replicas.
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
     ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``, ``seed``: of search.
     ``recompute``: whether a strategy beyond a device's memory may compute results again; None: where memory binds,
@@ -211,7 +213,7 @@ def _imported(
         name, found = ("dynamic", dynamic) if example_inputs is None else ("example_inputs", example_inputs)
         raise refusal(name, type(found).__name__, "None for models that are no network of PyTorch")
     else:
-        imported = import_model(model, shapes, None, training=trains)
+        imported = import_batch(model, None, shapes) if trains else import_model(model, shapes)
         graph, weights = imported.graph, imported.weights
     opened = graph if graph.dims else None
     graph = graph_at(graph, {d.name: d.hint for d in graph.dims})

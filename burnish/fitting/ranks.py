@@ -16,10 +16,11 @@ from burnish.comm.launchers import launcher
 from burnish.comm.protocol import Comm
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import compile_kernels
+from burnish.driver.loading import load_module
 from burnish.errors import DataError
 from burnish.fitting.checkpoint import Folder, ReadFolder
 from burnish.fitting.companions import Companions, step_companions
-from burnish.fitting.data import Source, bound, read_npz, source
+from burnish.fitting.data import Source, bound, read_npz, rows_of, source
 from burnish.fitting.loop import Trainer
 from burnish.fitting.report import Evaluation, TrainingReport
 from burnish.fitting.result import Fitted
@@ -32,7 +33,6 @@ from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.ranks import Settings, rank_programs
 from burnish.runtime import artifact
-from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 from burnish.train.evaluation import METRICS, evaluation_graph
 from burnish.train.step import trained_constants
@@ -53,7 +53,7 @@ class RankTask:
 
     def module(self, artifact: str, comm: Comm | None = None) -> Module:
         """The module of an artifact, on the device."""
-        return load(artifact, self.threads, comm=comm, device=None if self.device is None else self.device())
+        return load_module(artifact, self.threads, comm=comm, device=None if self.device is None else self.device())
 
 
 def train_ranks(
@@ -122,19 +122,12 @@ def _saved(found: Companions, graph: Graph, data: Any, validation_data: Any, fol
     size = graph.types[graph.inputs[0]].shape[0]
     made: dict[str, Module | None] = {"last": found.last()}
     for name, given, of_rows in (("step", data, found.step), ("evaluation", validation_data, found.evaluation)):
-        rows = 0 if given is None else _rows(given) % size
+        rows = 0 if given is None else rows_of(_given(_plain(given))) % size
         made[name] = of_rows(rows) if rows else None
     for name, module in made.items():
         if module is not None:
             module.save(f"{folder}/{name}.beside.bn")
     return {name: f"{folder}/{name}.beside.bn" for name, module in made.items() if module is not None}
-
-
-def _rows(data: Any) -> int:
-    given = _plain(data)
-    arrays = _given(given)
-    first = next(iter(arrays.values() if isinstance(arrays, Mapping) else arrays), np.zeros(0))
-    return len(first) if np.ndim(first) else 0
 
 
 def _companions(task: RankTask) -> Companions:
@@ -226,7 +219,7 @@ def faster_plan(
 
 def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: int, clock: str) -> list[float]:
     """Median seconds of a step of each artifact, with the first batch, in turn; those of the slowest device."""
-    made = [RankStep(load(path, threads, comm=comm), comm) for path in paths]
+    made = [RankStep(load_module(path, threads, comm=comm), comm) for path in paths]
     batches = source(_given(data), made[0].inputs, shuffle=False).epoch(0)
     arrays = bound(next(iter(batches)), made[0].inputs)
     if any(array.shape != spec.shape for array, spec in zip(arrays, made[0].inputs, strict=True)):

@@ -116,7 +116,7 @@ class Fitted:
     def restore(self, checkpoint: str | Path) -> Fitted:
         """The model with the weights of a checkpoint, such as ``best.safetensors``. Raises CheckpointError, OSError."""
         path = Path(checkpoint)
-        states = Checkpoint.read(path).states
+        states = Checkpoint.read(path).named_as(self.weights).states
         for name, value in self.weights.items():
             if name in states and (states[name].shape, states[name].dtype) != (value.shape, value.dtype):
                 raise CheckpointError(f"{path}: state '{name}': found one of another model")

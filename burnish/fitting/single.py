@@ -15,7 +15,7 @@ from burnish.driver.checks import check_common, check_model
 from burnish.driver.importing import import_model
 from burnish.errors import BurnishError
 from burnish.fitting.companions import companions_of, of_open_batch, with_rows
-from burnish.fitting.data import Source, source
+from burnish.fitting.data import DEFAULT_BATCH, Source, default_batch, source
 from burnish.fitting.loop import Trainer, TrainingLimits
 from burnish.fitting.report import TrainingProgress
 from burnish.fitting.result import Fitted, TrainedGraph
@@ -24,7 +24,8 @@ from burnish.frontend.torch.export import first_rows, import_torch, is_network, 
 from burnish.frontend.torch.signature import CallSignature
 from burnish.frontend.torch.training import asks_for_mode
 from burnish.graph.graph import Graph
-from burnish.loops.sizes import MOST, dim, greatest, hinted, is_size, least
+from burnish.graph.specialize import graph_at
+from burnish.loops.sizes import MOST, dim, dims_of, greatest, hinted, is_dim, is_size, least
 from burnish.runtime.module import Module
 from burnish.train.evaluation import Metric, evaluation_graph, metrics_named, trained
 from burnish.train.step import Train, noted_indices, noted_labels, parameters_of, trained_constants
@@ -106,7 +107,8 @@ def prepare(
     **arguments: Any,
 ) -> PreparedTraining:
     """Compiles what :func:`burnish.fit` runs on one device; the arguments are those."""
-    own = trainable(model, train, example_inputs=example_inputs, batch=batch, shapes=shapes, fix=fix)
+    rows = partial(default_batch, data)
+    own = trainable(model, train, example_inputs=example_inputs, batch=batch, shapes=shapes, fix=fix, default=rows)
     graph, train, infers = own.graph, own.train, own.infers
     guarded = replace(train, skip_nonfinite=True)
     target = arguments.get("target", "cpu")
@@ -139,44 +141,45 @@ def trainable(
     batch: int | None = None,
     shapes: Shapes = None,
     fix: Mapping[str, Any] | None = None,
+    default: Callable[[], int] = lambda: DEFAULT_BATCH,
 ) -> TrainableModel:
-    """Imports a model for training; the arguments are those of :func:`burnish.fit`."""
+    """Imports a model for training; the arguments are those of :func:`burnish.fit`. ``default``: rows of a batch where
+    the model leaves them open and ``batch`` does not say them.
+    """
     if is_network(model):
         if shapes is not None or fix is not None:
             raise refusal("shapes and fix", "some", "None for networks of PyTorch")
         if batch is not None:
             raise refusal("batch", batch, "None for networks of PyTorch, whose example inputs have it")
-        return _trainable_network(model, train, example_inputs)
+        return _trainable_network(model, train, example_inputs, default)
     if example_inputs is not None:
         raise refusal("example_inputs", "some", "None for models that are no network of PyTorch")
     check_model(model)
     check_common(threads=None, exact=False, shapes=shapes, cache_dir=None)
-    if batch is None:
-        found = import_model(model, shapes, fix, training=True)
-    else:
-        found = import_batch(model, batch, shapes, fix)
-    graph = found.graph
+    found = import_batch(model, batch, shapes, fix, default)
+    graph, at_rows = _closed(found.graph, batch, default)
     train = replace(train, parameters=parameters_of(graph, train, found.weights))
 
     def of_rows(rows: int) -> Graph:
-        return with_rows(graph, rows) if batch is None else import_batch(model, rows, shapes, fix).graph
+        return import_batch(model, rows, shapes, fix).graph if found.assumed else at_rows(rows)
 
     def imported_open() -> Graph:
         return import_model(model, _open_shapes(import_assumed(model, shapes, fix), shapes), fix, training=True).graph
 
-    return TrainableModel(graph, graph, train, of_rows, of_rows, partial(_opened, graph, imported_open))
+    return TrainableModel(graph, graph, train, of_rows, of_rows, partial(_opened, found.graph, imported_open))
 
 
-def _trainable_network(model: Any, train: Train, example_inputs: Any) -> TrainableModel:
+def _trainable_network(model: Any, train: Train, example_inputs: Any, default: Callable[[], int]) -> TrainableModel:
     found = import_torch(model, example_inputs, training=True)
-    graph, infers = found.graph, found
+    graph, at_rows = _closed(found.graph, None, default)
+    infers = replace(found, graph=graph)
     moded = asks_for_mode(model)
     if moded:
         infers = import_torch(model, example_inputs, training=True, inference=True)
 
     def of_rows(rows: int, inference: bool = False) -> Graph:
         if example_inputs is None:
-            return with_rows(graph, rows)
+            return at_rows(rows)
         size = graph.types[graph.inputs[0]].shape[0]
         bounds = _range(rows)
         if is_size(rows):
@@ -187,10 +190,10 @@ def _trainable_network(model: Any, train: Train, example_inputs: Any) -> Trainab
     def exported_open() -> Graph:
         return import_torch(model, example_inputs, {ROWS: (1, MOST)}, training=True, inference=moded).graph
 
+    opened = infers.graph if moded else found.graph
     return TrainableModel(
         graph, infers.graph, replace(train, parameters=train.parameters or found.parameters), of_rows,
-        partial(of_rows, inference=moded), partial(_opened, infers.graph, exported_open), infers.signature,
-        infers.origins,
+        partial(of_rows, inference=moded), partial(_opened, opened, exported_open), infers.signature, infers.origins,
     )  # fmt: skip
 
 
@@ -201,9 +204,8 @@ def _opened(graph: Graph, imported: Callable[[], Graph]) -> Graph:
     """
     if graph.dims:
         return graph
-    shape = graph.types[graph.inputs[0]].shape
     try:
-        made = with_rows(graph, dim(ROWS, hint=shape[0] if shape else 1))
+        made = with_rows(graph, dim(ROWS, hint=_first_extent(graph) or 1))
         if made.dims:
             return made
     except BurnishError:
@@ -231,26 +233,53 @@ def _open_shapes(found: Imported, shapes: Shapes) -> dict[str, Any]:
 
 def import_batch(
     model: Any,
-    batch: int,
+    batch: int | None,
     shapes: Shapes = None,
     fix: Mapping[str, Any] | None = None,
+    default: Callable[[], int] = lambda: DEFAULT_BATCH,
 ) -> Imported:
-    """The model to train with ``batch``, a number or a size, for the first extents that it leaves open.
+    """The model to train with ``batch``, a number or a size, for the first extents that it leaves open, which are
+    ``assumed``; by default with ``default``.
 
     Raises ParameterError.
     """
-    check_count("batch", hinted(batch), 1)
+    if batch is not None:
+        check_count("batch", hinted(batch), 1)
     found = import_assumed(model, shapes, fix)
     if found.assumed:
         types = found.graph.types
-        extent: int | str = batch
-        bounds = _range(batch)
-        if is_size(batch):
-            extent = str(batch)
+        extent: Any = default() if batch is None else batch
+        bounds = _range(extent)
+        if is_size(extent):
+            extent = str(extent)
             shapes = {**(shapes or {}), extent: bounds}
         chosen = {name: (extent, *types[name].shape[1:]) for name in found.assumed}
-        return import_model(model, {**(shapes or {}), **chosen}, fix, training=True)
-    first = found.graph.types[found.graph.inputs[0]].shape
-    if not first or first[0] != batch:
-        raise refusal("batch", batch, f"{first[0] if first else 'None'}, which the model has")
+        made = import_model(model, {**(shapes or {}), **chosen}, fix, training=True)
+        return replace(made, assumed=found.assumed)
+    first = _first_extent(found.graph)
+    if batch is not None and not is_dim(first) and first != batch:
+        raise refusal("batch", batch, f"{first}, which the model has")
     return found
+
+
+def _first_extent(graph: Graph) -> int | None:
+    """The first extent of the first input; None without."""
+    shape = graph.types[graph.inputs[0]].shape if graph.inputs else ()
+    return shape[0] if shape else None
+
+
+def _closed(opened: Graph, batch: int | None, default: Callable[[], int]) -> tuple[Graph, Callable[[int], Graph]]:
+    """A graph for batches of ``batch`` rows, by default of ``default``, where its first extent is a dimension; and what
+    makes it for other rows.
+    """
+    extent = _first_extent(opened)
+    if not is_dim(extent):
+        return opened, partial(with_rows, opened)
+    (d,) = dims_of([extent or 0])
+    rows = min(max(default(), d.low), d.high) if batch is None else batch
+    graph = graph_at(opened, {d.name: rows})
+
+    def at_rows(rows: int) -> Graph:
+        return graph_at(opened, {d.name: rows}) if isinstance(rows, int) else with_rows(graph, rows)
+
+    return graph, at_rows

@@ -6,6 +6,7 @@ stages. A larger budget sees all orders that a smaller one sees, and more: so it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from burnish.loops.expr import ALIGNMENT
 from burnish.memory.chain import ChainPlanner
 from burnish.memory.greedy import RULES, evict
 from burnish.memory.optimal import optimum
+from burnish.memory.share import ArenaPlan
 from burnish.memory.undo import without_waste
 from burnish.memory.work import Order, Work
 
@@ -49,12 +51,16 @@ class Recomputation:
 class Planner:
     """Orders of a work for any budgets; what is found for one is kept for the next.
 
-    ``seconds``: for how long an integer program may look for the fastest order of few operations.
+    ``seconds``: for how long an integer program may look for the fastest order of few operations. ``packed``: the arena
+    of an order, which need not be smaller than a number of bytes; by default that of the work.
     """
 
-    def __init__(self, work: Work, seconds: float = 0.0) -> None:
+    def __init__(
+        self, work: Work, seconds: float = 0.0, packed: Callable[[Order, int], ArenaPlan] | None = None
+    ) -> None:
         self.work = work
         self.seconds = seconds
+        self._arena = packed or work.arena
         self._orders: dict[tuple[int, int, int], list[int] | None] = {}
         self._limits: set[int] = set()
         self._chains: dict[int, Recomputation] = {}
@@ -96,7 +102,7 @@ class Planner:
         """The plan with its arena, which is as small as can be found, or ``enough``: it takes a while, and is kept."""
         known = self._plans.get(plan.order, plan)
         if known.arena < 0 or (known.arena > enough and known.order not in self._packed):
-            known = replace(known, arena=self.work.arena(known.order, enough).arena_bytes)
+            known = replace(known, arena=self._arena(known.order, enough).arena_bytes)
             self._plans[plan.order] = known
             if not 0 < known.arena <= enough:
                 self._packed.add(known.order)

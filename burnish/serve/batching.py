@@ -84,8 +84,8 @@ class ServedModel:
 class Scheduler:
     """Calls of several models on ``threads`` threads, in the turn of the models. Its methods belong to one event loop.
 
-    ``patience``: seconds that a request may wait for others to join it. ``on_call``: is told a model's name and the
-    rows of each batch.
+    ``patience``: seconds that a request may wait for others to join it. ``on_call``: is called with the name of a model
+    and the rows of each of its batches.
     """
 
     def __init__(
@@ -95,7 +95,6 @@ class Scheduler:
         self._idle, self._patience, self._on_call = threads, patience, on_call
         self._executor = ThreadPoolExecutor(threads, "burnish-serve")
         self._timer: asyncio.TimerHandle | None = None
-        self._calls: set[asyncio.Task[None]] = set()
 
     async def run(self, model: ServedModel, arrays: list[np.ndarray], most_waiting: int) -> list[np.ndarray]:
         """The results of a request. Raises what the call does, and RequestError where too many wait."""
@@ -136,23 +135,30 @@ class Scheduler:
             if batch:
                 self._idle -= 1
                 model.running += 1
-                call = loop.create_task(self._call(model, batch))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
+                self._on_call(model.name, sum(each.rows for each in batch))
+                self._executor.submit(self._call, loop, model, batch)
         if again and self._idle:
             self._timer = loop.call_at(min(again), self._start)
 
-    async def _call(self, model: ServedModel, batch: list[Waiting]) -> None:
-        self._on_call(model.name, sum(each.rows for each in batch))
+    def _call(self, loop: asyncio.AbstractEventLoop, model: ServedModel, batch: list[Waiting]) -> None:
+        """A call, on a thread of its own; the event loop gives its results to those that wait."""
+        found: Sequence[list[np.ndarray] | BaseException]
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._executor, model.call, batch)
-        finally:
-            self._idle += 1
-            model.running -= 1
+            found = model.call(batch)
+        except BaseException as error:
+            found = [error] * len(batch)
+        loop.call_soon_threadsafe(self._ended, model, batch, found)
+
+    def _ended(
+        self, model: ServedModel, batch: Sequence[Waiting], found: Sequence[list[np.ndarray] | BaseException]
+    ) -> None:
+        """Gives the requests of a call their results, and starts the calls that it has kept waiting."""
+        self._idle += 1
+        model.running -= 1
         for each, result in zip(batch, found, strict=True):
             if each.done.done():
                 continue
-            if isinstance(result, Exception):
+            if isinstance(result, BaseException):
                 each.done.set_exception(result)
             else:
                 each.done.set_result(result)

@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from burnish.serve.app import InferenceApp
+from burnish.serve.options import ServeOptions
 
 MOST_HEAD = 1 << 16  # bytes of a request's first line and headers
 KEEP_ALIVE = 75  # seconds that a connection without a request stays open
@@ -19,9 +20,13 @@ LINGER = 0.25  # seconds that connections without a request stay open in a drain
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """Connection that ends where the head of a request takes longer than ``read_seconds``, or is too long."""
+    """Connection that ends where the head of a request takes longer than ``read_seconds``, or is too long.
 
-    read_seconds = 30.0
+    A body whose length is announced, up to ``whole_bytes``, reaches the application in one piece.
+    """
+
+    read_seconds, whole_bytes = 30.0, 0
+    _parts: list[bytes] | None = None  # of a body that comes
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
 
@@ -47,6 +52,22 @@ class TimedProtocol(HttpToolsProtocol):
         """As of its base."""
         self._heard()
         super().on_headers_complete()
+        length = next((value for name, value in self.headers if name == b"content-length"), b"")
+        self._parts = [] if length.isdigit() and int(length) <= self.whole_bytes else None
+
+    def on_body(self, body: bytes) -> None:
+        """As of its base."""
+        if self._parts is None:
+            super().on_body(body)
+        elif not self.cycle.response_complete:  # refused meanwhile
+            self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """As of its base."""
+        if self._parts:
+            self.cycle.body = b"".join(self._parts)
+        self._parts = None
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As of its base."""
@@ -71,13 +92,14 @@ class TimedProtocol(HttpToolsProtocol):
 class DrainingServer(uvicorn.Server):
     """Server that ends by a drain: it answers what it has accepted, each answer closing its connection, and no more."""
 
-    def __init__(self, app: InferenceApp, listener: socket.socket, read_seconds: float, drain_seconds: float) -> None:
-        protocol = type("Protocol", (TimedProtocol,), {"read_seconds": read_seconds})
+    def __init__(self, app: InferenceApp, listener: socket.socket, options: ServeOptions) -> None:
+        limits = {"read_seconds": options.read_seconds, "whole_bytes": options.body_bytes}
+        protocol = type("Protocol", (TimedProtocol,), limits)
         super().__init__(
             uvicorn.Config(
                 app, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
                 loop="asyncio", timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=max(1, round(drain_seconds)),
+                timeout_graceful_shutdown=max(1, round(options.drain_seconds)),
             )
         )  # fmt: skip
         self._app, self._listener = app, listener

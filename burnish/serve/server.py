@@ -50,7 +50,7 @@ class Server:
         self._listener = _listener(options.host, options.port)
         host = f"[{options.host}]" if ":" in options.host else options.host
         self.address = f"http://{host}:{self._listener.getsockname()[1]}"
-        self._server = DrainingServer(self._application, self._listener, options.read_seconds, options.drain_seconds)
+        self._server = DrainingServer(self._application, self._listener, options)
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:

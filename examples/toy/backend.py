@@ -34,7 +34,7 @@ TILES = declare("mm4", (C, A, B), [("i", 4), ("j", 4), ("k", 4)], BODY, free="c 
 
 
 def convolution(task: KernelTask, target: Target) -> Tensor | None:
-    """The sums of one dense convolution of whole tiles, with whatever is element-wise after it; None of other tasks."""
+    """The sums of one dense convolution of whole tiles, with element-wise operators after it; None of other tasks."""
     conv = task.anchor()
     if conv is None or len(conv.shape) != 4 or len(task.outputs) != 1 or conv.shape != task.outputs[0].shape:
         return None

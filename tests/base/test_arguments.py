@@ -110,11 +110,11 @@ def test_an_open_first_extent_is_any(tmp_path: Path) -> None:
         warnings.simplefilter("error", UserWarning)
         module = bn.compile(relu(), threads=1)
         assert module(-np.ones((1, 4), np.float32)).tolist() == [[0] * 4]
-    with pytest.warns(UserWarning, match=r"'x' \[N, 4\] is open and taken as 1; .*; until then it is comp") as told:
+    with pytest.warns(UserWarning, match=r"'x' \[N, 4\] is open and taken as 1; .*; until then it is comp") as caught:
         for rows in (3, 2, 7, 9, 1, 0, 3):
             x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
             assert np.array_equal(module(x), np.maximum(x, 0))
-    assert len(told) == 1
+    assert len(caught) == 1
     out = np.zeros((5, 4), np.float32)
     module.run_into([np.ones((5, 4), np.float32)], [out])
     assert out.all() and module.profile(np.ones((3, 4), np.float32), repeat=1)

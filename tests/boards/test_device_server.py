@@ -30,7 +30,7 @@ class Served:
 
     def __init__(self) -> None:
         self.refused: list[str] = []
-        self.told = threading.Event()
+        self.heard = threading.Event()
         self.pool = DevicePool(
             [BoardEntry("one", "cpu"), BoardEntry("two", "cpu"), BoardEntry("oversized-x", "bad")], board
         )
@@ -38,7 +38,7 @@ class Served:
 
     def refuse(self, why: str) -> None:
         self.refused.append(why)
-        self.told.set()
+        self.heard.set()
 
     def client(self, key: bytes = KEY) -> RemotePool:
         return RemotePool(self.server.address, key)
@@ -55,7 +55,7 @@ def shared() -> Iterator[Served]:
 @pytest.fixture
 def served(shared: Served) -> Served:
     shared.refused.clear()
-    shared.told.clear()
+    shared.heard.clear()
     return shared
 
 
@@ -85,7 +85,7 @@ def test_a_wrong_key_is_refused_on_both_ends_and_disturbs_nobody(served: Served)
     with served.client().lease("cpu", "a") as lease:
         with pytest.raises(DeviceError, match=rf"the pool at {served.server.address} has another key"):
             served.client(b"another key, and long").lease("cpu", "b")
-        assert served.told.wait(20.0)
+        assert served.heard.wait(20.0)
         assert "a client was refused" in served.refused[0]
         assert lease.ask({"op": "ping"})[0] == {"ok": True}
     assert "b" not in served.pool.used()
@@ -98,7 +98,7 @@ def test_who_skips_the_proof_of_the_key_is_refused(served: Served) -> None:
         for words in (text, lease):
             one.sendall(HEAD.pack(MAGIC, len(words), 0) + words)
         one.sendall(bytes(32))
-        assert served.told.wait(20.0)
+        assert served.heard.wait(20.0)
     assert "tag is wrong" in served.refused[0]
     assert "b" not in served.pool.used()
 

@@ -278,9 +278,9 @@ def epochs(kind: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("kind", ["int64", "uint32", "float64", "frame", "sparse"])
 def test_whole_numbers_that_float32_rounds_are_told(kind: str) -> None:
     x, name = epochs(kind)
-    with pytest.warns(UserWarning, match=f"whole numbers of {name} .17000000.* are rounded") as told:
+    with pytest.warns(UserWarning, match=f"whole numbers of {name} .17000000.* are rounded") as caught:
         Dataset.of(x)
-    assert len(told) == 1 and "small" not in str(told[0].message)
+    assert len(caught) == 1 and "small" not in str(caught[0].message)
 
 
 @pytest.mark.parametrize("kind", ["int64", "float64", "frame", "sparse"])

@@ -40,9 +40,9 @@ def run(*arguments: object) -> str:
 
 def test_from_arrays_to_classes(folder: Path) -> None:
     graph, net = folder / "graph.bngraph", folder / "net.safetensors"
-    told = json.loads(run("convert", folder / "graph.npz", "-o", graph, "--json"))
-    assert (told["vertices"], told["symmetric"]) == (80, True)
-    assert load(graph).edges == told["edges"]
+    report = json.loads(run("convert", folder / "graph.npz", "-o", graph, "--json"))
+    assert (report["vertices"], report["symmetric"]) == (80, True)
+    assert load(graph).edges == report["edges"]
     shown = json.loads(run("info", graph, "--json"))
     assert (shown["features"], shown["classes"]) == (6, 3)
     assert "edges" in run("info", graph)
@@ -58,8 +58,8 @@ def test_from_arrays_to_classes(folder: Path) -> None:
 
 
 def test_ranges_are_told_and_drawn(folder: Path) -> None:
-    told = json.loads(run("partition", folder / "graph.npz", "--workers", 3, "--picture", folder / "p.svg", "--json"))
-    assert told["cuts"][0] == 0 and told["cuts"][-1] == 80 and len(told["workers"]) == 3
+    report = json.loads(run("partition", folder / "graph.npz", "--workers", 3, "--picture", folder / "p.svg", "--json"))
+    assert report["cuts"][0] == 0 and report["cuts"][-1] == 80 and len(report["workers"]) == 3
     assert (folder / "p.svg").read_text().count("<rect") == 9
     assert run("partition", folder / "graph.npz", "--by", "vertices").count("worker") == 2
     seen = json.loads(run("partition", folder / "graph.npz", "--width", 6, "--json"))["workers"]
@@ -72,9 +72,9 @@ def test_costs_that_were_learned_cut_a_graph(folder: Path) -> None:
     x = np.zeros((2, len(FEATURES)))
     x[:, FEATURES.index("vertices")] = 10, 20
     Partitioner((6,), (LayerCostModel().learned(x, [1e-3, 2e-3]),)).save(folder / "costs.json")
-    told = json.loads(run("partition", folder / "graph.npz", "--learned", folder / "costs.json", "--json"))
-    assert told["by"] == "learned" and abs(told["cuts"][1] - 40) <= 1
-    assert [worker["seconds"] for worker in told["workers"]] == pytest.approx([4e-3, 4e-3], rel=0.05)
+    report = json.loads(run("partition", folder / "graph.npz", "--learned", folder / "costs.json", "--json"))
+    assert report["by"] == "learned" and abs(report["cuts"][1] - 40) <= 1
+    assert [worker["seconds"] for worker in report["workers"]] == pytest.approx([4e-3, 4e-3], rel=0.05)
 
 
 @pytest.mark.parametrize(

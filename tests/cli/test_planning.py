@@ -73,10 +73,10 @@ def test_a_call_in_two_memories_is_planned_and_made(model: Path) -> None:
     assert small["same"] and large["same"]
     weights_and_input = 6 * 32 * 32 * 4 + 64 * 32 * 4
     assert large["loaded"] == weights_and_input and large["loaded"] + large["stored"] < large["others"]["streaming"]
-    told = CliRunner().invoke(app, ["plan", "paging", str(model), "--memory-budget", "40KB"])
-    assert told.exit_code == 0 and "same" in told.stdout
-    told = CliRunner().invoke(app, ["plan", "paging", str(model), "--memory-budget", "1KB"])
-    assert told.exit_code and not told.stdout  # no table without a row
+    result = CliRunner().invoke(app, ["plan", "paging", str(model), "--memory-budget", "40KB"])
+    assert result.exit_code == 0 and "same" in result.stdout
+    result = CliRunner().invoke(app, ["plan", "paging", str(model), "--memory-budget", "1KB"])
+    assert result.exit_code and not result.stdout  # no table without a row
     assert CliRunner().invoke(app, ["plan", "paging", str(model)]).exit_code == 2  # without a budget
 
 

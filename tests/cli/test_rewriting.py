@@ -61,13 +61,13 @@ def test_a_model_is_rewritten_and_exported(tmp_path: Path) -> None:
     onnx.save(to_onnx(graph), before)
     result = CliRunner().invoke(app, ["rewrite", "apply", str(before), "-o", str(after), "--json", "--seconds", "2"])
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told["applied"] and told["predicted_us"][1] < told["predicted_us"][0]
-    assert all(each["proof"] for each in told["applied"])
-    assert told["measured"]["low"] <= told["measured"]["ratio"] <= told["measured"]["high"]
+    report = json.loads(result.stdout)
+    assert report["applied"] and report["predicted_us"][1] < report["predicted_us"][0]
+    assert all(each["proof"] for each in report["applied"])
+    assert report["measured"]["low"] <= report["measured"]["ratio"] <= report["measured"]["high"]
     rewritten = from_onnx(str(after))
     pools = [n for n in rewritten.nodes if n.op in ("avg_pool2d", "conv2d")]
-    assert len(pools) == (1 if told["rewritten"] else 2)
+    assert len(pools) == (1 if report["rewritten"] else 2)
     feeds = {name: random.standard_normal((1, 16, 12, 12)).astype("float32") for name in "xy"}
     (expected,), (found,) = evaluate(graph, feeds).values(), evaluate(rewritten, feeds).values()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)

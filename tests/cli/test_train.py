@@ -54,14 +54,14 @@ def run(folder: Path, *more: object) -> str:
 
 
 def test_a_model_is_trained_and_written(files: Path) -> None:
-    told = json.loads(
+    report = json.loads(
         run(files, "--epochs", 6, "--learning-rate", 0.02, "--schedule", "cosine", "--warm-up", 4, "--clip-norm", 1.0,
             "--validation-data", files / "valid.npz", "--metric", "accuracy", "--report", files / "report.json",
             "--json")
     )  # fmt: skip
-    assert told["calls"] == 36 and told["stop_reason"] == "epochs"
-    assert told["losses"][-1] < 0.5 * told["losses"][0] and told["best"]["metrics"]["accuracy"] > 0.8
-    assert json.loads((files / "report.json").read_text())["losses"] == told["losses"]
+    assert report["calls"] == 36 and report["stop_reason"] == "epochs"
+    assert report["losses"][-1] < 0.5 * report["losses"][0] and report["best"]["metrics"]["accuracy"] > 0.8
+    assert json.loads((files / "report.json").read_text())["losses"] == report["losses"]
     data = np.load(files / "valid.npz")
     model = bn.compile(files / "m.trained.onnx", shapes={"x": (32, 6)}, threads=1, rewrite=False)
     assert np.mean(model(data["x"][:32]).argmax(1) == data["label"][:32]) > 0.7
@@ -127,6 +127,12 @@ def test_data_and_checkpoints_that_do_not_fit(files: Path) -> None:
 
 
 def test_the_help_names_what_there_is() -> None:
-    told = " ".join(CliRunner(env={"COLUMNS": "300"}).invoke(app, ["train", "--help"]).stdout.split())
+    report = " ".join(CliRunner(env={"COLUMNS": "300"}).invoke(app, ["train", "--help"]).stdout.split())
     for names in (LOSSES, METRICS, OPTIMIZERS):
-        assert f"One of {', '.join(names)}." in told
+        assert f"One of {', '.join(names)}." in report
+
+
+def test_an_open_batch_is_of_32_rows(files: Path) -> None:
+    given = ["train", files / "m.onnx", "--data", files / "train.npz", "--threads", 1, "--json"]
+    result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
+    assert result.exit_code == 0 and json.loads(result.stdout)["calls"] == 192 // 32

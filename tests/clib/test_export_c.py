@@ -375,13 +375,13 @@ def java_with_foreign_functions() -> Path:
     """A Java of 22 or newer: of JAVA_HOME, of the path, or beside others where Linux keeps them."""
     homes = [Path(os.environ["JAVA_HOME"])] if "JAVA_HOME" in os.environ else []
     paths = [*(home / "bin/java" for home in homes), *map(Path, filter(None, [shutil.which("java")]))]
-    told = "none is installed"
+    version_text = "none is installed"
     for path in (*paths, *sorted(Path("/usr/lib/jvm").glob("*/bin/java"))):
-        told = subprocess.run([path, "-version"], capture_output=True, text=True, check=True).stderr
-        found = re.search(r'version "(\d+)', told)
+        version_text = subprocess.run([path, "-version"], capture_output=True, text=True, check=True).stderr
+        found = re.search(r'version "(\d+)', version_text)
         if found is not None and int(found.group(1)) >= 22:
             return path
-    pytest.skip(f"Java 22 or newer is not installed: {told.splitlines()[0]}")
+    pytest.skip(f"Java 22 or newer is not installed: {version_text.splitlines()[0]}")
 
 
 def test_the_example_in_java(tmp_path: Path) -> None:

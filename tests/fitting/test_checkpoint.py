@@ -40,6 +40,17 @@ def test_all_comes_back(tmp_path: Path) -> None:
             assert value.tobytes() == own[name].tobytes()
 
 
+def test_names_of_torch_export_become_those_of_the_network() -> None:
+    kept = {"p_0_weight": 1, "p_0_weight.velocity": 2, "b_1_running_mean": 3, "p_lstm_weight_ih_l0": 4, "p_x": 5,
+            "optimizer.step": 6}  # fmt: skip
+    wanted = {"0.weight": 1, "0.weight.velocity": 2, "1.running_mean": 3, "LSTM.weight_ih_l0": 4, "p_x": 5,
+              "optimizer.step": 6}  # fmt: skip
+    found = Checkpoint({name: np.array(value) for name, value in kept.items()}, {}).named_as(wanted)
+    assert {name: int(value) for name, value in found.states.items()} == wanted
+    again = Checkpoint({"p_a_b": np.array(1)}, {}).named_as(["a.b", "a_b"])
+    assert [*again.states] == ["p_a_b"]  # of two it may be either
+
+
 def test_a_folder_keeps_the_last_ones(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "run" / "inner", keep=2)
     assert folder.latest() is None
@@ -122,8 +133,8 @@ def test_a_writer_that_is_killed_leaves_the_last_good_one(tmp_path: Path) -> Non
     """The child kills itself in the middle of a write, or at a sync, a rename or a removal: one of 20 drawn moments."""
     moments = sorted(np.random.default_rng(11).choice(np.arange(1, 50), 20, replace=False).tolist())
     script = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), *map(str, moments)]
-    told = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
-    assert set(told[1::2]) == {"9"}, "every child was killed by its own hand"
+    printed = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
+    assert set(printed[1::2]) == {"9"}, "every child was killed by its own hand"
     reached = []
     for moment in moments:
         folder = Folder(tmp_path / str(moment))

@@ -101,8 +101,8 @@ def test_training_that_is_killed_while_it_writes_goes_on_to_the_same_weights(tmp
     whole, resumed = fit(steps=9), set()
     moments = [str(n) for n in np.random.default_rng(5).choice(np.arange(1, 46), 20, replace=False)]
     script = [sys.executable, "-c", KILLED, str(tmp_path), *moments]
-    told = subprocess.run(script, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
-    assert told.stdout.split() == ["9"] * 20, "each was killed by its own hand"
+    printed = subprocess.run(script, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert printed.stdout.split() == ["9"] * 20, "each was killed by its own hand"
     for moment in moments:
         rest = fit(steps=9, checkpoint=tmp_path / moment, resume=True)
         resumed.add(rest.report.resumed)
@@ -207,10 +207,10 @@ def test_a_loss_that_is_not_finite_names_the_step_and_loses_nothing(tmp_path: Pa
     bad["x"][20] = np.nan
     with pytest.raises(
         DivergenceError, match=r"step 2: .* after 1 updates; the last check.*'x' in batch 2 of epoch 1: nan at \[4, 0\]"
-    ) as told:
+    ) as raised:
         fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path)
-    assert told.value.step == 2
-    module = told.value.module
+    assert raised.value.step == 2
+    module = raised.value.module
     assert isinstance(module, bn.Module) and np.isfinite(module.state["w1"]).all()
     one = fit(data=bad, steps=1, shuffle=False)
     assert all(np.array_equal(module.state[name], one.step.state[name]) for name in one.step.state)
@@ -366,10 +366,10 @@ def test_gradients_that_are_not_finite_leave_everything_as_it_was(tmp_path: Path
             return x @ self.w.T + self.c.sqrt()
 
     data, example = (DATA["x"], DATA["label"]), torch.zeros(16, 12)
-    with pytest.raises(DivergenceError, match="step 1: found a loss or gradients that are not finite") as told:
+    with pytest.raises(DivergenceError, match="step 1: found a loss or gradients that are not finite") as raised:
         bn.fit(Rooted(), data, bn.Train(optimizer=bn.AdamW(0.1)), example_inputs=example, steps=4, checkpoint=tmp_path)
-    module = told.value.module
-    assert np.array_equal(module.state["p_w"], np.ones((5, 12))) and np.array_equal(module.state["p_c"], np.zeros(5))
+    module = raised.value.module
+    assert np.array_equal(module.state["w"], np.ones((5, 12))) and np.array_equal(module.state["c"], np.zeros(5))
     assert all(np.isfinite(module.state[name]).all() for name in module.state) and module.state["optimizer.step"] == 0
     assert not [*tmp_path.glob("*.safetensors")]
 

@@ -126,7 +126,7 @@ def test_models_become_json_and_models_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("wrong", "message"),
     [
         ({}, "cannot be read: KeyError"),
         ({"names": ["degree"]}, "found features degree; allowed: vertices, "),
@@ -135,9 +135,9 @@ def test_models_become_json_and_models_again() -> None:
         ({"names": ["vertices"], "weights": ["a"], "x": [[1.0]], "seconds": [1.0]}, "cannot be read"),
     ],
 )
-def test_wrong_json_is_refused(told, message: str) -> None:
+def test_wrong_json_is_refused(wrong, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        LayerCostModel.from_json(told)
+        LayerCostModel.from_json(wrong)
 
 
 def test_wrong_measurements_are_refused() -> None:

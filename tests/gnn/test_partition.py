@@ -160,8 +160,8 @@ def test_one_graph_teaches_partitions_of_another() -> None:
     for parts in (4, 6):
         for cuts in (equal_vertices(seen.vertices, parts), equal_edges(seen.csr, parts)):
             partitioner = partitioner.learned(features, LayerSeconds(cuts, seconds_of(seen.csr, cuts=cuts)))
-    told = json.loads(json.dumps(partitioner.to_json()))
-    cuts = Partitioner.from_json(told).cuts(partitioner.features(unseen.csr), 4)
+    plain = json.loads(json.dumps(partitioner.to_json()))
+    cuts = Partitioner.from_json(plain).cuts(partitioner.features(unseen.csr), 4)
     assert LayerSeconds(cuts, seconds_of(unseen.csr, cuts=cuts)).balance > 0.98
 
 

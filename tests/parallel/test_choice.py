@@ -53,8 +53,8 @@ def test_a_pipeline_wins_where_one_device_is_too_small_and_links_are_slow() -> N
     assert found.milliseconds <= found.considered["splits"]
     assert found.name.startswith("pipeline of 2 stages")
     assert found.why.startswith(f"{found.name} (considered: splits ") and f"; {found.name} " in found.why
-    told = found.as_json()
-    assert told["pipeline"] and told["considered"] == found.considered and len(told["memory"]) == 2
+    report = found.as_json()
+    assert report["pipeline"] and report["considered"] == found.considered and len(report["memory"]) == 2
     again = read_plan(found.text(), graph, 2)
     assert isinstance(again, Stages) and again == found.placement
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from burnish.comm import Comm, launch
+from burnish.driver.loading import load
 from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
 from burnish.fitting import ranks as ranks_module
 from burnish.fitting.fit import fit
@@ -31,7 +32,6 @@ from burnish.parallel.programs.ranks import compile_ranks, kept_bytes, rank_memo
 from burnish.runtime import artifact
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
-from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
 from burnish.train.precision import MixedPrecision
@@ -127,10 +127,10 @@ def test_memory_is_known_before_machine_code(name: str, ranks: int) -> None:
     made = compile_ranks(step, plan, ranks, target("cpu"))
     assert any(memory["messages"] for memory in predicted) and all(memory["arena"] for memory in predicted)
 
-    def told(comm: Comm) -> dict[str, int]:
+    def memory_of(comm: Comm) -> dict[str, int]:
         return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
 
-    for memory, wanted in zip(launch(told, [()] * ranks), predicted, strict=True):
+    for memory, wanted in zip(launch(memory_of, [()] * ranks), predicted, strict=True):
         assert abs(kept_bytes(memory) - kept_bytes(wanted)) <= 0.05 * kept_bytes(memory)
 
 

@@ -166,10 +166,10 @@ def test_memory_is_known_before_machine_code() -> None:
     predicted = plan_memory(graph, SQUARED, plan, 2, target("cpu"))
     made = rank_programs(graph, SQUARED, plan, 2, target("cpu")).executables()
 
-    def told(comm: Comm) -> dict[str, int]:
+    def memory_of(comm: Comm) -> dict[str, int]:
         return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
 
-    for memory, wanted in zip(launch(told, [()] * 2), predicted, strict=True):
+    for memory, wanted in zip(launch(memory_of, [()] * 2), predicted, strict=True):
         assert abs(kept_bytes(memory) - kept_bytes(wanted)) <= 0.05 * kept_bytes(memory)
 
 
@@ -195,10 +195,10 @@ def test_a_stage_recomputes_to_fit_its_memory() -> None:
     made = check(graph, SQUARED, tight, 2)
     assert any("recomputation" in executable.info for executable in made)
 
-    def told(comm: Comm) -> dict[str, int]:
+    def memory_of(comm: Comm) -> dict[str, int]:
         return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
 
-    assert all(kept_bytes(memory) <= tight.memory for memory in launch(told, [()] * 2))
+    assert all(kept_bytes(memory) <= tight.memory for memory in launch(memory_of, [()] * 2))
     with pytest.raises(PlanError, match=r"device 0: 1000 bytes, \d+ of them for what lasts; .* allowed: \d+ bytes"):
         rank_programs(graph, SQUARED, replace(plan, memory=1000), 2, target("cpu"))
 

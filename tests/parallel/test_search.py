@@ -166,8 +166,8 @@ def test_a_plan_is_never_predicted_slower_than_data_parallelism(planned: Plan) -
     assert planned.milliseconds <= planned.baselines["data parallel"]
     assert planned.gap is not None and 0 <= planned.gap < 1
     assert planned.memory.shape == (2,)
-    told = planned.as_json()
-    assert told["devices"] == 2 and told["strategy"] == planned.text()
+    report = planned.as_json()
+    assert report["devices"] == 2 and report["strategy"] == planned.text()
 
 
 def test_a_plan_is_read_back_and_trains(planned: Plan) -> None:

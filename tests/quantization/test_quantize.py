@@ -155,10 +155,10 @@ def test_layers_of_most_noise_stay_in_floats_until_the_error_is_allowed() -> Non
 
 
 @pytest.mark.parametrize(
-    "ratio, slow, told", [(0.5, "", ""), (1.2, "layer", "of its float time"), (1.2, "model", "model takes")]
+    "ratio, slow, reason", [(0.5, "", ""), (1.2, "layer", "of its float time"), (1.2, "model", "model takes")]
 )
 def test_what_is_not_faster_stays_in_floats(
-    monkeypatch: pytest.MonkeyPatch, ratio: float, slow: str, told: str
+    monkeypatch: pytest.MonkeyPatch, ratio: float, slow: str, reason: str
 ) -> None:
     def timed(most_seconds: float, **_: object) -> Comparison:
         is_layer = most_seconds == choose.LAYER_SECONDS
@@ -168,7 +168,7 @@ def test_what_is_not_faster_stays_in_floats(
     monkeypatch.setattr(choose, "time_in_turns", lambda *_, **given: timed(**given))
     made = bn.quantize(chain(), rows(), threads=1)
     assert all(layer.quantized == (not slow) for layer in made.report.layers)
-    assert all(re.search(told, layer.reason) for layer in made.report.layers)
+    assert all(re.search(reason, layer.reason) for layer in made.report.layers)
     assert bool(made.report.fallback) == bool(slow)
     kinds = {node.op_type for node in made.model.graph.node}
     assert ("QuantizeLinear" in kinds) == (not slow)
@@ -371,8 +371,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(to_onnx(chain()), str(model))
     np.savez(data, **rows())
     command = ["quantize", str(model), "--data", str(data), "-o", str(output), "--threads", "1", "--no-measure"]
-    told = CliRunner().invoke(app, command)
-    assert told.exit_code == 0 and "3 of 3 layers in integers" in told.output, told.output
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0 and "3 of 3 layers in integers" in result.output, result.output
     assert onnx.load(str(output)).opset_import[0].version == 21
-    told = CliRunner().invoke(app, [*command[:-1], "--weights", "3"])
-    assert told.exit_code and isinstance(told.exception, ParameterError)
+    result = CliRunner().invoke(app, [*command[:-1], "--weights", "3"])
+    assert result.exit_code and isinstance(result.exception, ParameterError)

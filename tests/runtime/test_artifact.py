@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.driver.loading import load
 from burnish.errors import ArtifactError
 from burnish.runtime import artifact, container
 from burnish.runtime.executable import DRIVER_SYMBOLS
-from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
@@ -63,7 +63,7 @@ def test_a_loaded_model_saves_to_the_same_bytes(saved, tmp_path) -> None:
 
 def test_loading_imports_no_llvm(saved) -> None:
     script = (
-        "import sys, numpy as np; from burnish.runtime.loading import load; "
+        "import sys, numpy as np; from burnish.driver.loading import load; "
         "y = load(sys.argv[1])(np.zeros(1000, np.float32)); assert y[3] == 6; "
         "print([m for m in sys.modules if m.startswith(('llvmlite', 'numba', 'onnx'))])"
     )
@@ -305,7 +305,7 @@ import copy, json, random, sys
 import numpy as np
 from burnish.errors import ArtifactError
 from burnish.runtime import artifact, container
-from burnish.runtime.loading import load
+from burnish.driver.loading import load
 
 saved, path, seed, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 whole = container.read_container(saved)

@@ -330,7 +330,7 @@ def test_a_call_in_the_middle_of_a_call_is_right_and_so_is_the_other(make_execut
 def test_signal_handlers_may_call_the_module_that_they_interrupt(tmp_path, make_executable) -> None:
     Module(make_executable()).save(tmp_path / "model.bn")
     script = (
-        "import signal, sys, numpy as np; from burnish.runtime.loading import load\n"
+        "import signal, sys, numpy as np; from burnish.driver.loading import load\n"
         "module, x, seen = load(sys.argv[1], threads=2), np.zeros(1000, np.float32), []\n"
         "expected = [module(x + i) for i in range(2)]\n"
         "signal.signal(signal.SIGALRM, lambda *_: seen.append(np.array_equal(module(x + 1), expected[1])))\n"

@@ -277,7 +277,7 @@ def test_the_structures_keep_threads_on_separate_cache_lines() -> None:
 def test_a_process_ends_cleanly_while_workers_spin(make_executable, tmp_path) -> None:
     artifact.save(make_executable(), tmp_path / "m.bn")
     script = (
-        "import sys, numpy as np; from burnish.runtime.loading import load; "
+        "import sys, numpy as np; from burnish.driver.loading import load; "
         "m = load(sys.argv[1], threads=2); m(np.ones(1000, np.float32)); del m"
     )
     for _ in range(3):

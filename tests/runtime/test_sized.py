@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from burnish.driver.compilation import assemble, compile_kernels
+from burnish.driver.loading import load
 from burnish.errors import InputError, VerificationError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import Dim, SymbolicSize, dim
 from burnish.machines.target import host
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.executable import TensorSpec
-from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 from burnish.runtime.sized import KEPT, bind, plan_at, rounded_up
 

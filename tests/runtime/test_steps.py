@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from burnish.comm import launch
+from burnish.driver.loading import load
 from burnish.errors import ArtifactError, VerificationError
 from burnish.runtime.executable import Collective, CopyStep, Executable, KernelCall, Slot, TensorSpec, Wait
-from burnish.runtime.loading import load
 from burnish.runtime.module import Module
 
 N = 1000

@@ -109,8 +109,8 @@ def test_what_is_compiled_is_right_and_an_altered_answer_is_not(samples: list[Sa
                 place = np.argwhere(expected[i].stable)[0]
                 altered = array.copy()
                 altered[tuple(place)] += 0.1 + 0.1 * np.abs(array).max()
-                told = judge(sample.model, sample.feeds, [*found[:i], altered, *found[i + 1 :]], expected)
-                assert told[0] == "wrong" and f"output {i}" in told[1]
+                verdict = judge(sample.model, sample.feeds, [*found[:i], altered, *found[i + 1 :]], expected)
+                assert verdict[0] == "wrong" and f"output {i}" in verdict[1]
 
 
 def test_a_tolerance_grows_with_cancellation_and_only_there() -> None:
@@ -148,8 +148,8 @@ def test_each_element_may_be_as_either_of_the_interpreters_values() -> None:
     e = replace(e, native=np.array([0, 0, 1, 1, 0, 1], np.float32), wide=np.array([0, 1, 0, 1, 0, 1.0]))
     e = replace(e, standard=e.native)
     assert judge(model, feeds, [np.array([0, 1, 1, 1, 0, 1], np.float32)], [e])[0] == "right"
-    told = judge(model, feeds, [np.array([0, 1, 1, 0, 1, 1], np.float32)], [e])
-    assert told == ("wrong", "output 0: 2 of 6 elements, first at [3]: 0.0, want 1.0")
+    verdict = judge(model, feeds, [np.array([0, 1, 1, 0, 1, 1], np.float32)], [e])
+    assert verdict == ("wrong", "output 0: 2 of 6 elements, first at [3]: 0.0, want 1.0")
 
 
 def test_a_wrong_definition_is_told_from_wrong_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

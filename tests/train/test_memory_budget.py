@@ -99,9 +99,9 @@ def test_budgets_are_kept_and_no_bit_changes(make: Any) -> None:
         found_losses, found_states = after(module, given)
         assert found_losses == losses and found_states.keys() == states.keys()
         assert all(np.array_equal(found_states[name], states[name]) for name in states)
-        told = module.executable.info["recomputation"]
-        assert (told["repeated"] > 0) == (share < 1.0)
-        extra.append(told["extra"])
+        recomputed = module.executable.info["recomputation"]
+        assert (recomputed["repeated"] > 0) == (share < 1.0)
+        extra.append(recomputed["extra"])
     assert extra == sorted(extra) and len(extra) > 3
 
 
@@ -122,8 +122,8 @@ def test_strategies_and_mirror_counts_in_place_of_a_budget(budget: Any) -> None:
     given = batches(graph)
     plain, module = compiled(graph), compiled(graph, budget)
     assert after(module, given)[0] == after(plain, given)[0]
-    told = module.executable.info["recomputation"]
-    assert told["repeated"] > 0 and told["calls"] == len(module.executable.steps)
+    recomputed = module.executable.info["recomputation"]
+    assert recomputed["repeated"] > 0 and recomputed["calls"] == len(module.executable.steps)
     assert all(np.array_equal(module.state[name], plain.state[name]) for name in plain.state)
 
 

@@ -196,12 +196,12 @@ def compare(network: nn.Module, x: Tensor) -> None:
     step = bn.compile(network, x, train=bn.Train("mse", bn.SGD(0.0, momentum=0.9)), threads=1)
     assert abs(step(x.numpy(), label.float().numpy()) - wanted.item()) <= 1e-5 * max(1.0, wanted.item())
     known = dict(reference.named_parameters())
-    assert {f"p_{name.replace('.', '_')}.velocity" for name in known} == {n for n in step.state if "velocity" in n}
+    assert {f"{name}.velocity" for name in known} == {n for n in step.state if "velocity" in n}
     largest = max(p.grad.abs().max().item() for p in known.values())
     scales = {n: max(p.grad.abs().max().item(), 1e-3 * largest) for n, p in known.items()}  # of some only rounding
     theirs = max((p.grad - known[n].grad).abs().max().item() / scales[n] for n, p in rounded.named_parameters())
     for name, parameter in known.items():
-        found, own = step.state[f"p_{name.replace('.', '_')}.velocity"], parameter.grad.numpy()
+        found, own = step.state[f"{name}.velocity"], parameter.grad.numpy()
         assert np.abs(found - own).max() <= max(2e-4, 2 * theirs) * scales[name], name
 
 

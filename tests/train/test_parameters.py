@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
 from burnish.errors import ModelError, UnsupportedOperator
-from burnish.frontend.onnx import import_onnx
+from burnish.frontend.onnx import import_onnx, to_onnx
 from burnish.frontend.torch.export import import_torch
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
@@ -44,7 +45,7 @@ def test_parameters_that_constants_are_made_of_are_trained() -> None:
     torch.manual_seed(0)
     network, x, y = Folded(), torch.randn(5, 4), torch.randn(5, 3)
     step = bn.compile(network, x, train=TRAIN, threads=1)
-    names = {f"p_{name.replace('.', '_')}": p for name, p in network.named_parameters() if p.requires_grad}
+    names = {name: p for name, p in network.named_parameters() if p.requires_grad}
     assert trained(step) == set(names)
     peer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
     for _ in range(4):
@@ -64,10 +65,43 @@ def test_parameters_that_are_one_tensor_are_trained_as_one() -> None:
     network[2].weight = network[0].weight
     x, y = torch.randn(5, 4), torch.randn(5, 4)
     step = bn.compile(network, x, train=TRAIN, threads=1)
-    assert trained(step) == {"p_0_weight"}
+    assert trained(step) == {"0.weight"}
     step(x.numpy(), y.numpy())
     nn.functional.mse_loss(network(x), y).backward()
-    np.testing.assert_allclose(step.state["p_0_weight.velocity"], network[0].weight.grad.numpy(), atol=1e-6)
+    np.testing.assert_allclose(step.state["0.weight.velocity"], network[0].weight.grad.numpy(), atol=1e-6)
+
+
+class Named(nn.Module):
+    """Parameters that are called as an argument, a result and the labels are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.Scale = nn.Linear(4, 3)
+        for name in ("x", "output", "label"):
+            setattr(self, name, nn.Parameter(torch.randn(3)))
+
+    def forward(self, x: Any) -> Any:
+        return self.Scale(x) * self.x + self.output * self.label
+
+
+def test_parameters_have_the_names_of_the_network() -> None:
+    torch.manual_seed(0)
+    network, x, y = Named(), torch.randn(5, 4), np.ones((5, 3), "f4")
+    done = bn.fit(network, {"x": x, "label": y}, TRAIN, example_inputs=x, steps=3, threads=1)
+    assert trained(done.step) == {"Scale.weight", "Scale.bias", "p_x", "p_output", "p_label"}
+    assert [spec.name for spec in done.step.inputs] == ["x", "label"]
+    done.copy_to(network)
+    np.testing.assert_allclose(done.predict(x, threads=1), network(x).detach().numpy(), atol=1e-5)
+
+
+def test_names_are_those_of_the_networks_onnx_file(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    given = (np.ones((8, 4), "f4"), np.ones((8, 3), "f4"))
+    own = bn.fit(network, given, TRAIN, example_inputs=torch.ones(4, 4), steps=1, threads=1)
+    file = tmp_path / "m.onnx"
+    file.write_bytes(to_onnx(own.model).SerializeToString())
+    again = bn.fit(str(file), given, TRAIN, steps=1, threads=1)
+    assert trained(own.step) == trained(again.step) == {*network.state_dict()}
 
 
 # --- ONNX -------------------------------------------------------------------------------------------------------------
@@ -144,7 +178,7 @@ def test_the_gradient_is_that_of_what_was_kept() -> None:
     loss.backward()
     assert abs(value - loss.item()) < 1e-5
     for name, parameter in network.named_parameters():
-        found = step.state[f"p_{name.replace('.', '_')}.velocity"]
+        found = step.state[f"{name}.velocity"]
         np.testing.assert_allclose(found, parameter.grad.numpy(), atol=1e-5)
 
 
@@ -219,8 +253,8 @@ def test_frozen_parameters_keep_names_and_values_and_follow_what_they_are_tied_t
     before = {name: value.clone() for name, value in network.state_dict().items()}
     train = bn.Train("mse", bn.SGD(0.1))
     found = bn.fit(network, (x.numpy(), y.numpy()), train, example_inputs=x, epochs=4, threads=1)
-    assert {"p_first_weight", "p_scale", "p_second_weight"} <= found.model.constants.keys()
-    assert not {"p_first_weight", "p_scale", "p_tied"} & {*found.step.state}
+    assert {"first.weight", "scale", "second.weight"} <= found.model.constants.keys()
+    assert not {"first.weight", "scale", "tied"} & {*found.step.state}
     peer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], 0.1)
     losses = []
     for _ in range(4):

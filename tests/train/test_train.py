@@ -96,10 +96,10 @@ def test_a_network_of_torch_with_batch_normalization() -> None:
     step = bn.compile(network.eval(), x, train=bn.Train(optimizer=bn.SGD(0.05, momentum=0.9)), threads=2)
     network.train()
     trains_alike(network, step, x, y, 0.05, 6, 1e-4)
-    for key, name in (("b_1_running_mean", "1.running_mean"), ("b_1_running_var", "1.running_var")):
-        np.testing.assert_allclose(step.state[key], network.state_dict()[name].numpy(), atol=1e-4)
-    np.testing.assert_allclose(step.state["p_0_weight"], network[0].weight.detach().numpy(), atol=1e-4)
-    assert not [name for name in step.state if name.startswith("b_1") and name.count(".")]  # buffers have no slots
+    for name in ("1.running_mean", "1.running_var"):
+        np.testing.assert_allclose(step.state[name], network.state_dict()[name].numpy(), atol=1e-4)
+    np.testing.assert_allclose(step.state["0.weight"], network[0].weight.detach().numpy(), atol=1e-4)
+    assert not [n for n in step.state if n.startswith("1.running") and n.count(".") > 1]  # buffers have no slots
 
 
 def test_a_batch_normalization_that_is_applied_twice_moves_its_statistics_twice() -> None:
@@ -114,8 +114,8 @@ def test_a_batch_normalization_that_is_applied_twice_moves_its_statistics_twice(
     step = bn.compile(network.eval(), x, train=bn.Train(optimizer=bn.SGD(0.05, momentum=0.9)), threads=1)
     network.train()
     trains_alike(network, step, x, y, 0.05, 4, 1e-4)
-    for key, name in (("b_4_running_mean", "4.running_mean"), ("b_4_running_var", "4.running_var")):
-        np.testing.assert_allclose(step.state[key], network.state_dict()[name].numpy(), atol=1e-4)
+    for name in ("4.running_mean", "4.running_var"):
+        np.testing.assert_allclose(step.state[name], network.state_dict()[name].numpy(), atol=1e-4)
 
 
 def test_running_statistics_that_are_something_else_too_are_refused() -> None:
@@ -148,7 +148,7 @@ def test_batch_normalization_by_running_statistics() -> None:
         wanted.backward()
         peer.step()
         assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-4
-    np.testing.assert_allclose(step.state["p_1_weight"], network[1].weight.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(step.state["1.weight"], network[1].weight.detach().numpy(), atol=1e-5)
 
 
 def test_a_weights_gradient_its_velocity_and_its_next_value_are_one_kernel() -> None:
@@ -244,7 +244,7 @@ def test_a_recurrent_network_whose_gradients_are_joined_from_every_step(kind: st
     x, y = torch.randint(0, 50, (16, 6)), torch.randint(0, 5, (16,))
     step = bn.compile(network, (x,), train=bn.Train(optimizer=bn.SGD(0.1, momentum=0.9)), threads=2)
     trains_alike(network, step, x, y, 0.1, 4, 1e-5)
-    np.testing.assert_allclose(step.state["p_embedding_weight"], network.embedding.weight.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(step.state["embedding.weight"], network.embedding.weight.detach().numpy(), atol=1e-5)
 
 
 def test_what_is_detached_gets_no_gradient_nor_does_a_row_of_padding() -> None:
@@ -269,8 +269,7 @@ def test_what_is_detached_gets_no_gradient_nor_does_a_row_of_padding() -> None:
     step = bn.compile(network, (x,), train=bn.Train(optimizer=bn.SGD(0.2, momentum=0.9)), threads=1)
     trains_alike(network, step, x, y, 0.2, 4, 1e-5)
     for key, parameter in network.named_parameters():
-        found = step.state[f"p_{key.replace('.', '_')}"]
-        np.testing.assert_allclose(found, parameter.detach().numpy(), atol=1e-5)
+        np.testing.assert_allclose(step.state[key], parameter.detach().numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("momentum", [0.3, 0.0])
@@ -287,8 +286,8 @@ def test_each_batch_normalization_moves_its_statistics_by_its_own_momentum(momen
     step(x.numpy(), y.numpy())
     other(x.numpy(), y.numpy())
     network.train()(x)
-    np.testing.assert_allclose(step.state["b_1_running_mean"], network[1].running_mean.numpy(), atol=1e-6)
-    np.testing.assert_allclose(other.state["b_1_running_mean"], batch / 2, atol=1e-6)
+    np.testing.assert_allclose(step.state["1.running_mean"], network[1].running_mean.numpy(), atol=1e-6)
+    np.testing.assert_allclose(other.state["1.running_mean"], batch / 2, atol=1e-6)
 
 
 def test_the_mean_of_all_batches_is_refused() -> None:

@@ -64,7 +64,7 @@ def test_a_killed_tuner_loses_no_measurement(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.touch()
     moments = random.Random(0)
-    told = 0
+    announced = 0
     for kills in range(1, 21):
         tuner = subprocess.Popen([sys.executable, "-c", TUNER, path, "100000"], stdout=subprocess.PIPE)
         assert tuner.stdout is not None
@@ -74,11 +74,11 @@ def test_a_killed_tuner_loses_no_measurement(tmp_path: Path) -> None:
         os.kill(tuner.pid, signal.SIGKILL)
         tuner.wait()
         tuner.wait()
-        told += 1 + len(tuner.stdout.read().splitlines())
+        announced += 1 + len(tuner.stdout.read().splitlines())
         records = RecordFile(path)
         kept = sum(not r.won for r in records.all())
         assert not records.unreadable
-        assert kept >= told - kills, "at most the record that was about to be written"
+        assert kept >= announced - kills, "at most the record that was about to be written"
         deadline = time.monotonic() + 20
         while any(map(alive, below)) and time.monotonic() < deadline:
             time.sleep(0.05)

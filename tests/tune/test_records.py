@@ -50,23 +50,23 @@ from tests.tune.test_records import EXAMPLE
 from burnish.tune.records import RecordFile
 moments = random.Random(0)
 for generation in range(20):
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         records, i = RecordFile(sys.argv[1]), 0
         while True:
             records.append([replace(EXAMPLE, tuner=f"{generation} {i}", error="x" * (i * 37 % 3000))])
-            os.write(tell, b".")
+            os.write(writer, b".")
             i += 1
-    os.close(tell)
-    os.read(told, 1)
+    os.close(writer)
+    os.read(reader, 1)
     time.sleep(moments.uniform(0.0, 0.02))
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     count = 1
-    while dots := os.read(told, 65536):
+    while dots := os.read(reader, 65536):
         count += len(dots)
-    os.close(told)
+    os.close(reader)
     print(count)
 """
 
@@ -164,12 +164,12 @@ def test_a_writer_that_dies_while_another_is_open(tmp_path: Path) -> None:
 def test_killed_writers_lose_nothing_that_was_written(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     output, _ = python(KILLER, str(path)).communicate(timeout=120)
-    told = [int(line) for line in output.split()]
-    assert len(told) == 20
+    counts = [int(line) for line in output.split()]
+    assert len(counts) == 20
     records = RecordFile(path)
     found = [r.tuner for r in records.all()]
     assert not records.unreadable
-    for generation, count in enumerate(told):
+    for generation, count in enumerate(counts):
         mine = [name for name in found if name.startswith(f"{generation} ")]
         assert mine == [f"{generation} {i}" for i in range(len(mine))]
         assert count <= len(mine) <= count + 1  # written, and killed before it could say so

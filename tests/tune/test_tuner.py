@@ -180,9 +180,9 @@ def test_a_prior_is_asked_before_there_are_measurements(strategy: TuningStrategy
         return sum(SPACE.candidate(point).choice["vectors"] == 8 for point in tuner.propose(16))
 
     share = float(strategy.share)  # type: ignore[arg-type]
-    told = round(strategy.prior_share * 16)
-    assert told == 12
-    assert (told - 1) * (1 - share) - 1 <= most(Few()) <= told + (16 - told) / 2
+    by_prior = round(strategy.prior_share * 16)
+    assert by_prior == 12
+    assert (by_prior - 1) * (1 - share) - 1 <= most(Few()) <= by_prior + (16 - by_prior) / 2
     assert most(None) < 6
 
 
@@ -204,9 +204,10 @@ def test_an_uninformed_search_begins_with_the_best_of_random_points_by_the_prior
     (scores,) = Asked.seen
     assert len(scores) == 2048 < SPACE.size
     found = Few().predict(extract(SPACE, "invariant", chosen))
-    told = round(strategy.prior_share * 16)
-    assert told == 2 and sorted(found[:told]) == sorted(scores)[-told:]
-    assert len(chosen) == 16 == len(set(SPACE.space.keys(chosen).tolist())) and found[told:].min() < found[:told].min()
+    by_prior = round(strategy.prior_share * 16)
+    assert by_prior == 2 and sorted(found[:by_prior]) == sorted(scores)[-by_prior:]
+    assert len(chosen) == 16 == len(set(SPACE.space.keys(chosen).tolist()))
+    assert found[by_prior:].min() < found[:by_prior].min()
 
 
 def test_measurements_add_to_the_prior() -> None:

@@ -63,8 +63,8 @@ def leave(code: int) -> None:
 
 def fail(kind: str) -> None:
     if kind == "WorkerError":
-        raise WorkerError(3, "as told")
-    raise {"DataError": DataError, "ZeroDivisionError": ZeroDivisionError, "SystemExit": SystemExit}[kind]("as told")
+        raise WorkerError(3, "as asked")
+    raise {"DataError": DataError, "ZeroDivisionError": ZeroDivisionError, "SystemExit": SystemExit}[kind]("as asked")
 
 
 def take(nbytes: int) -> int:

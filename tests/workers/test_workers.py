@@ -48,7 +48,7 @@ def gone(pid: int) -> bool:
 def test_a_result_and_an_error_leave_the_worker_as_it_is(worker: Worker) -> None:
     assert worker.run(jobs.hold, (1,)).value == 1
     found = worker.run(jobs.fail, ("ZeroDivisionError",))
-    assert (found.kind, found.detail) == ("error", "ZeroDivisionError: as told")
+    assert (found.kind, found.detail) == ("error", "ZeroDivisionError: as asked")
     assert found.error is not None and "in fail" in found.error["traceback"] and found.known_error() is None
     assert isinstance(worker.run(jobs.fail, ("DataError",)).known_error(), DataError)
     assert worker.run(jobs.fail, ("SystemExit",)).kind == "error"
@@ -90,10 +90,10 @@ def test_memory_is_counted_for_each_job_and_without_its_arguments(worker: Worker
 
 
 def test_time_begins_anew_with_each_sign_of_life(worker: Worker) -> None:
-    told: list[int] = []
+    received: list[int] = []
     worker.submit(jobs.count, (6, 0.2), ResourceLimits(1.0))
-    assert worker.outcome(told.append) == JobOutcome("ok", 6)
-    assert told == [0, 1, 2, 3, 4, 5]
+    assert worker.outcome(received.append) == JobOutcome("ok", 6)
+    assert received == [0, 1, 2, 3, 4, 5]
     assert worker.run(jobs.count, (6, 1.0), ResourceLimits(0.4)).kind == "timeout"
 
 

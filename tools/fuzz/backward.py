@@ -1,4 +1,4 @@
-"""Random backward passes beside PyTorch: small networks of differentiable operators over awkward values."""
+"""Random backward passes against PyTorch: small networks of differentiable operators over awkward values."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def judge(
     """
     if len(found) != len(expected):
         return "wrong", f"{len(found)} outputs, want {len(expected)}"
-    told = ("right", "")
+    verdict = ("right", "")
     for i, (array, e) in enumerate(zip(found, expected, strict=True)):
         if (array.shape, array.dtype) != (e.native.shape, e.native.dtype):
             kind = f"{e.native.dtype}{list(e.native.shape)}"
@@ -242,14 +242,14 @@ def judge(
         strange = _against_standard(model, feeds, e, i)
         if strange[0] == "definition":
             return strange
-        told = strange if told[0] == "right" else told
-    return told
+        verdict = strange if verdict[0] == "right" else verdict
+    return verdict
 
 
 def _against_standard(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], e: Expected, output: int
 ) -> tuple[str, str]:
-    """The interpreter beside the standard: who is right where they differ is asked of onnx's own evaluator."""
+    """The interpreter against the standard: who is right where they differ is asked of onnx's own evaluator."""
     if any(node.op_type in _IN_FLOAT32 for node in model.graph.node):
         e = replace(e, tolerance=e.tolerance + _FLOAT32_ERROR * np.abs(e.wide[np.isfinite(e.wide)]).max(initial=0.0))
     strange = _differs(e.standard, [e.native, e.wide], e, output)

@@ -38,7 +38,7 @@ class FencedModule(Module):
             self._runner.runtime.scratch = self._scratch.address
 
     def run(self, inputs: Sequence[np.ndarray], edge: str) -> list[np.ndarray]:
-        """Outputs for these inputs. What touches a byte beside a buffer kills the process, or raises AssertionError."""
+        """Outputs for these inputs. Touching a byte next to a buffer kills the process, or raises AssertionError."""
         if self._workspace is not None:
             self._work_in(self._workspace)
         given = [fenced_copy(array, edge) for array in inputs]

@@ -122,13 +122,13 @@ def run(jobs: Iterator[Job], workers: int, cache_dir: Path, limit: float = LIMIT
             job = submitted.tag
             at = come[job]
             if isinstance(event, JobProgress):
-                kind, *told = event.value
+                kind, *details = event.value
                 if kind == "row":
-                    (row,) = told
+                    (row,) = details
                     at.done = (*at.done, row.way)
                     yield replace(row, job=job)
                 else:
-                    at.stage, at.way = told
+                    at.stage, at.way = details
                 continue
             del come[job]
             if event.kind != "ok":

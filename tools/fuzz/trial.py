@@ -1,4 +1,4 @@
-"""One trial: a model compiled in one way and called, beside what the oracles expect of it."""
+"""One trial: a model compiled in one way and called, and compared with what the oracles expect."""
 
 from __future__ import annotations
 

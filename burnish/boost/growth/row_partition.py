@@ -26,6 +26,21 @@ class RowArrays(NamedTuple):
     kept: NDArray[np.uint32]  # empty for one thread
 
 
+class NodeSplits(NamedTuple):
+    """Splits of some nodes, whose rows are the segments ``order[begin:end]``.
+
+    ``position``: the columns that they are split by. ``right[i, code]``: whether rows of that bin go right; the code
+    after the last bin is a missing value. ``left_child`` and the next are the numbers of the children.
+    """
+
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    position: NDArray[np.int64]
+    right: NDArray[np.uint8]
+    nodes: NDArray[np.int64]
+    left_child: NDArray[np.int32]
+
+
 class RowPartition:
     """The row numbers of all nodes, each node's in one segment, ascending."""
 
@@ -65,20 +80,9 @@ class RowPartition:
         if isinstance(self._bins, SparseBins):
             self._node_of[:] = 0
 
-    def split(
-        self,
-        begin: NDArray[np.int64],
-        end: NDArray[np.int64],
-        position: NDArray[np.int64],
-        right: NDArray[np.uint8],
-        nodes: NDArray[np.int64],
-        left_child: NDArray[np.int32],
-    ) -> NDArray[np.int64]:
-        """Splits the segments ``order[begin:end]`` of some nodes; returns where each one's right child begins.
-
-        ``right[i, code]``: whether rows of that bin go right; the code after the last bin is a missing value.
-        `left_child` and the next are the numbers of the children. position: the columns that the nodes are split by.
-        """
+    def split(self, splits: NodeSplits) -> NDArray[np.int64]:
+        """Splits the segments of nodes; returns where each one's right child begins."""
+        begin, end, position, right, nodes, left_child = splits
         count, threads = len(begin), self._workers.threads
         middle, given = np.empty(count, np.int64), RowPieces.of(count, threads)
         fresh = self.order is self._identity

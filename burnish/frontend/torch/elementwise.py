@@ -333,14 +333,22 @@ def _pow(c: TorchContext, x: Any, exponent: Any) -> Ref:
     return c.add("pow", c.operand(x, dtype), c.operand(exponent, dtype))
 
 
-def _xlogy(c: TorchContext, x: Any, other: Any) -> Ref:
-    """``x log(other)``, 0 where x is 0; there its slope by x is 0, too, unless ``other`` is positive."""
+def _xlogy(op: str, pole: float, c: TorchContext, x: Any, other: Any) -> Ref:
+    """``x log(other)``, 0 where x is 0; there its slope by x is 0, too, unless ``other`` is beyond the pole."""
     a, b = (c.operand(v, c.out_dtype) for v in (x, other))
     zero = c.scalar(0, a)
     nothing = c.add("equal", a, zero)
-    logs = c.add("where", c.add("logical_and", nothing, c.add("less_equal", b, zero)), zero, c.add("log", b))
+    logs = c.add("where", c.add("logical_and", nothing, c.add("less_equal", b, c.scalar(pole, b))), zero, c.add(op, b))
     infinite = c.add("logical_and", nothing, c.add("equal", b, c.scalar(math.inf, b)))
     return c.add("where", infinite, zero, c.add("mul", a, logs))
+
+
+def _sinc(c: TorchContext, x: Ref) -> Ref:
+    """``sin(pi x) / (pi x)``, of slope 0 at 0."""
+    x = c.real(x)
+    origin, one = c.add("equal", x, c.scalar(0, x)), c.scalar(1, x)
+    scaled = c.add("where", origin, one, c.add("mul", x, c.scalar(math.pi, x)))
+    return c.add("where", origin, one, c.add("div", c.add("sin", scaled), scaled))
 
 
 def _simple_power(c: TorchContext, a: Ref, exponent: float) -> Ref | None:
@@ -405,7 +413,8 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.threshold": _threshold, "aten.prelu": _prelu, "aten._prelu_kernel": _prelu, "aten.glu": _glu,
     "aten.softshrink": _soft_shrink, "aten.hardshrink": _hard_shrink, "aten.rsub": _reverse_sub, "aten.div": _div,
     "aten.true_divide": _div, "aten.floor_divide": _floor_divide, "aten.remainder": _remainder,
-    "aten.fmod": _fmod, "aten.pow": _pow, "aten.xlogy": _xlogy,
+    "aten.fmod": _fmod, "aten.pow": _pow, "aten.xlogy": partial(_xlogy, "log", 0.0), "aten.sinc": _sinc,
+    "aten.special_xlog1py": partial(_xlogy, "log1p", -1.0),
     "aten.where": _where, "aten.masked_fill": _masked_fill,
     "aten.lerp": _lerp, "aten.addcmul": partial(_addc, "mul"), "aten.addcdiv": partial(_addc, "div"),
     "aten.fill": _fill, "aten.copy": _copy,

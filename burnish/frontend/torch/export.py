@@ -33,7 +33,8 @@ from burnish.loops.sizes import MOST, dim
 @dataclass(frozen=True)
 class TorchModel:
     """A network as a graph, and how it is called. ``parameters``: the constants that are parameters, not buffers;
-    ``origins``: the names that parameters and buffers have in the network, by those of the constants.
+    ``origins``: the names that parameters and buffers have in the network, by those of the constants: the same, unless
+    an argument or a result has it.
     """
 
     graph: Graph
@@ -317,26 +318,26 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     signature = program.graph_signature
     holders = [node for node in program.graph.nodes if node.op == "placeholder"]
     symbols = _symbols(program, holders, names, opened)
-    work = Translation(TorchContext(GraphBuilder(), symbols, training=training))
+    own_names = _own_names(program, holders)
+    work = Translation(TorchContext(GraphBuilder(), symbols, training=training), names=own_names)
     lifted: dict[tuple[Any, ...], Ref] = {}  # parameters by where they lie in memory
     changed = changed_buffers(signature)
     copies: dict[tuple[Any, ...], Any] = {}  # of tensors on a GPU, which stay as long as their places are compared
     trained: dict[tuple[Any, ...], str] = {}  # the first name of those that require a gradient
     for spec, node in zip(signature.input_specs, holders, strict=True):
         if spec.kind.name == "PARAMETER" and program.state_dict[spec.target].requires_grad:
-            trained.setdefault(_place_of(_given(program, spec, node, copies)), node.name)
+            trained.setdefault(_place_of(_given(program, spec, node, copies)), work.name_of(node))
     inputs: list[tuple[int, Any]] = []
     states: dict[str, Ref] = {}
     for spec, node in zip(signature.input_specs, holders, strict=True):
-        value = _given(program, spec, node, copies)
+        value, name = _given(program, spec, node, copies), work.name_of(node)
         if spec.target in changed:
             array = to_numpy(value, f"buffer '{spec.target}'")
-            name = node.name if training else f"state.{spec.target}"  # as a step has parameters
             work.values[node] = states[spec.target] = Ref(work.builder.state(name, array))
         elif training and spec.kind.name == "PARAMETER":
-            own = trained.get(_place_of(value), node.name)
+            own = trained.get(_place_of(value), name)
             ref = lifted.setdefault(_place_of(value), work.context.constant_of(value, own))
-            tied = own != node.name and not program.state_dict[spec.target].requires_grad
+            tied = own != name and not program.state_dict[spec.target].requires_grad
             work.values[node] = work.context.add("stop_gradient", ref) if tied else ref
         elif spec.kind.name != "USER_INPUT":
             work.values[node] = value
@@ -350,18 +351,29 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     if work.refused:
         raise refusal(work.refused)
     graph, outputs = _finished(work, program, states)
-    positional, own = argument_names(program, names)
+    positional, arguments = argument_names(program, names)
     specs = program.call_spec
-    called = CallSignature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, own, positional)
-    named = [*zip(signature.input_specs, holders, strict=True)]
+    called = CallSignature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, arguments, positional)
+    named = [(spec, work.name_of(node)) for spec, node in zip(signature.input_specs, holders, strict=True)]
     parameters = tuple(
-        node.name
-        for spec, node in named
-        if spec.kind.name == "PARAMETER" and node.name in graph.constants
+        name
+        for spec, name in named
+        if spec.kind.name == "PARAMETER" and name in graph.constants
         and (not training or program.state_dict[spec.target].requires_grad)
     )  # fmt: skip
-    origins = {node.name: spec.target for spec, node in named if node.name in graph.constants}
+    origins = {name: spec.target for spec, name in named if name in graph.constants}
     return TorchModel(graph, called, parameters, origins)
+
+
+def _own_names(program: Any, holders: Sequence[Any]) -> dict[Any, str]:
+    """Names of parameters, buffers and constants, by node: those that the network has for them.
+
+    One that an argument, a result or the labels have too is called as torch.export does, `p_x`.
+    """
+    pairs = [*zip(program.graph_signature.input_specs, holders, strict=True)]
+    taken = {node.name for spec, node in pairs if spec.kind.name == "USER_INPUT"}
+    taken |= {"label", "output", *output_names(program.call_spec.out_spec)}
+    return {node: spec.target for spec, node in pairs if spec.target and spec.target not in taken}
 
 
 def _place_of(tensor: Any) -> tuple[Any, ...]:
@@ -376,7 +388,8 @@ def _given(program: Any, spec: Any, node: Any, copies: dict[tuple[Any, ...], Any
     found = program.state_dict.get(spec.target)
     found = program.constants.get(spec.target) if found is None else found
     if not hasattr(found, "detach"):
-        raise UnsupportedOperator(f"'{node.name}': found {spec.kind.name.lower()}; allowed: parameters and buffers")
+        name, kind = spec.target or node.name, spec.kind.name.lower()
+        raise UnsupportedOperator(f"'{name}': found {kind}; allowed: parameters and buffers")
     there = found.detach()
     if not there.is_cuda:
         return there

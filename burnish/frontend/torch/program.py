@@ -66,12 +66,14 @@ class Translation:
 
     ``values`` holds of every FX node what it became: a :class:`Ref`, a real tensor for a constant, an extent or
     another Python value, or a list. ``refused`` holds the nodes that could not be translated, and why; the graph then
-    has an input in place of each of their outputs, and is of no use but to find all of them.
+    has an input in place of each of their outputs, and is of no use but to find all of them. ``names``: of
+    constants, of nodes whose own name is not theirs.
     """
 
     context: TorchContext
     values: dict[Any, Any] = field(default_factory=dict)
     refused: dict[Any, str] = field(default_factory=dict)
+    names: Mapping[Any, str] = field(default_factory=dict)
 
     def refuse(self, node: Any, reason: str) -> None:
         """Marks a placeholder that no graph can have: its readers are refused."""
@@ -81,6 +83,10 @@ class Translation:
     def builder(self) -> GraphBuilder:
         """The graph under construction."""
         return self.context.builder
+
+    def name_of(self, node: Any) -> str:
+        """The name of a constant tensor."""
+        return self.names.get(node, str(node.name))
 
     def ref(self, value: Any, stem: str) -> Ref:
         """A value as a graph tensor."""
@@ -194,8 +200,8 @@ def _operand(work: Translation, node: Any) -> Any:
     if isinstance(value, Untyped):
         raise UnsupportedOperator(value.reason)
     if isinstance(value, (list, tuple)):
-        return [work.ref(v, node.name) if hasattr(v, "detach") else v for v in value]
-    return work.context.constant_of(value, node.name) if hasattr(value, "detach") else value
+        return [work.ref(v, work.name_of(node)) if hasattr(v, "detach") else v for v in value]
+    return work.context.constant_of(value, work.name_of(node)) if hasattr(value, "detach") else value
 
 
 def _bound(node: Any) -> dict[str, Any]:

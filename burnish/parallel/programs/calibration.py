@@ -20,6 +20,7 @@ from burnish.comm.local import TIMEOUT
 from burnish.comm.protocol import Comm
 from burnish.driver.assembly import assemble
 from burnish.driver.compilation import compile_kernels
+from burnish.driver.loading import load_module
 from burnish.errors import PlanError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import Target
@@ -34,7 +35,6 @@ from burnish.parallel.programs.parts import part_program, parts_of
 from burnish.pipeline.kernel import code_version
 from burnish.runtime import artifact
 from burnish.runtime.buffers import aligned_array, numpy_dtype
-from burnish.runtime.loading import load
 from burnish.train.step import Train
 from burnish.train.updates import UpdatePlan, add_optimizer
 
@@ -158,7 +158,7 @@ def time_parts(comm: Comm, machine: DeviceCluster, paths: Sequence[str], threads
 
 
 def _part_seconds(comm: Comm, path: str, threads: int, clock: str) -> float:
-    module = load(path, threads)
+    module = load_module(path, threads)
     given = [*module_inputs(module).values()]
     results = [aligned_array(spec.shape, numpy_dtype(spec.dtype))[0] for spec in module.outputs]
     return cold_seconds(lambda: module.run_into(given, results), comm, clock=clock)

@@ -17,7 +17,6 @@ from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import hinted
 from burnish.machines.target import Target
-from burnish.memory.budget import Planner
 from burnish.memory.pieces import Place
 from burnish.memory.share import plan as place
 from burnish.parallel.programs.messages import Points, check_messages, with_messages
@@ -190,7 +189,7 @@ def _within(program: DeviceProgram, made: Compilation, memory: int) -> tuple[Com
     own = kept_in_order(made, call_seconds(made.graph, made.target))
     budget = memory - kept_bytes(needed) + needed["arena"]
     try:
-        found = Planner(own.work).within(max(budget, 0))
+        found = own.planner().within(max(budget, 0))
     except ParameterError as error:
         rest = kept_bytes(needed) - needed["arena"]
         raise PlanError(f"device {program.rank}: {memory} bytes, {rest} of them for what lasts; {error}") from error

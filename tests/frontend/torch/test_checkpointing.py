@@ -79,9 +79,9 @@ def test_plans_keep_their_budgets_and_compute_the_same() -> None:
 def test_a_budget_that_cannot_be_met_names_the_smallest() -> None:
     torch.manual_seed(0)
     network, x = Network(), torch.randn(4, 3, 24, 24)
-    with pytest.raises(ParameterError, match=r"memory_budget: found 1000 bytes; allowed: (\d+) or more") as told:
+    with pytest.raises(ParameterError, match=r"memory_budget: found 1000 bytes; allowed: (\d+) or more") as raised:
         checkpoint_plan(network, {"x": x}, 1000)
-    least = int(str(told.value).split("allowed: ")[1].split()[0])
+    least = int(str(raised.value).split("allowed: ")[1].split()[0])
     plan = checkpoint_plan(network, (x,), least)
     assert plan.measured <= least < plan.baseline
 

@@ -77,8 +77,8 @@ def test_a_batch_norm_in_eval_mode_is_frozen() -> None:
     net[1].running_var.uniform_(0.5, 2)
     net[1].eval()
     step = assert_trains_as_torch(net)
-    assert np.array_equal(step.state["b_1_running_mean"], net[1].running_mean)
-    assert not np.array_equal(step.state["b_3_running_mean"], net[3].running_mean)
+    assert np.array_equal(step.state["1.running_mean"], net[1].running_mean)
+    assert not np.array_equal(step.state["3.running_mean"], net[3].running_mean)
     assert_trains_as_torch(net.eval(), own=copy.deepcopy(net).train())
 
 
@@ -107,7 +107,7 @@ def test_buffers_that_forward_changes_are_states() -> None:
     torch.manual_seed(0)
     assert_trains_as_torch(nn.Sequential(norm(nn.Linear(6, 8)), nn.Tanh(), nn.Linear(8, 5)).double())
     step = assert_trains_as_torch(Averaged())
-    assert step.state["b_mean"].any()
+    assert step.state["mean"].any()
 
 
 class Rounded(torch.autograd.Function):  # type: ignore[misc, name-defined]
@@ -265,7 +265,7 @@ def test_zeros_and_ones_by_chance_are_the_steps_own() -> None:
     assert asks_for_mode(net) and not asks_for_mode(network())
     with pytest.warns(UserWarning, match="train: 'bernoulli_' draws random numbers of the step's own seed"):
         step = bn.compile(nn.Sequential(nn.Linear(6, 6).double(), Depth()), X, train=bn.Train("mse"), threads=1)
-    step.state["p_0_weight"], step.state["p_0_bias"] = np.zeros((6, 6)), np.ones(6)
+    step.state["0.weight"], step.state["0.bias"] = np.zeros((6, 6)), np.ones(6)
     step.state["optimizer.learning_rate"] = np.array(0.0)
     kept = [round(float(step(X.numpy(), np.zeros((8, 6)))) * 0.75**2 * 8, 6) for _ in range(200)]
     assert all(k == int(k) for k in kept) and len({*kept}) > 3 and 5.5 < np.mean(kept) < 6.5  # rows of 8
