@@ -218,8 +218,14 @@ class _Division:
         return len(node.outputs) == 1 and not apart and not self.is_open(node)
 
     def rounds(self, node: Node) -> TimeCuts | None:
-        """The cuts of what the rounds of a body read and give one by one; None for other nodes."""
-        return self.every(0, range(known_rounds(self.graph, node) + 1))
+        """The cuts of what the rounds of a body read and give one by one; None for other nodes. None is of one round
+        behind longer ones: an operator on an axis of one element may be defined without it.
+        """
+        cuts = self.every(0, range(known_rounds(self.graph, node) + 1))
+        if cuts is None or self.length == 1 or cuts.places[-1] - cuts.places[-2] > 1:
+            return cuts
+        places = (*cuts.places[:-2], cuts.places[-1])
+        return TimeCuts(0, places) if len(places) > 2 else None
 
     def joined(self, node: Node) -> TimeCuts | None:
         """The cuts of a concatenation of what many steps give."""

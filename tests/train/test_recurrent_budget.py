@@ -10,6 +10,7 @@ import pytest
 
 import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.runtime.sized import plan_at
 
 STEPS, ROWS, UNITS = 16, 32, 16
 
@@ -91,23 +92,29 @@ def test_layers_of_pytorch_are_divided(kind: str, how: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_an_open_batch_is_trained_within_a_budget() -> None:
+@pytest.mark.parametrize("steps", [STEPS, 80])
+def test_an_open_batch_is_trained_within_a_budget(steps: int) -> None:
     import torch
 
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.LSTM(UNITS, UNITS), First(), torch.nn.Linear(UNITS, 5)).train()
-    example = (torch.zeros(STEPS, 8, UNITS),)
+    example = (torch.zeros(steps, 8, UNITS),)
     shapes = {"input": {1: "n"}, "n": (1, 16)}
     plain, module = (compiled(net, budget, example, dynamic=shapes) for budget in (None, "sublinear"))
     r = np.random.default_rng(0)
-    given = [(r.normal(size=(STEPS, n, UNITS)).astype("f4"), r.integers(0, 5, (STEPS, n))) for n in (3, 16)]
+    given = [(r.normal(size=(steps, n, UNITS)).astype("f4"), r.integers(0, 5, (steps, n))) for n in (3, 16)]
     close(module, plain, given)
+    assert plan_at(module.executable, {"n": 16}).arena_bytes < (1.01 if steps == STEPS else 0.7) * (
+        plan_at(plain.executable, {"n": 16}).arena_bytes
+    )
 
 
 LONG = 80  # steps, which are rounds of one body
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(
+    "kind", ["LSTM", pytest.param("GRU", marks=pytest.mark.slow), pytest.param("RNN", marks=pytest.mark.slow)]
+)
 def test_rounds_of_pytorch_layers_are_computed_again_by_segments(kind: str, tmp_path: Path) -> None:
     import torch
 
@@ -116,7 +123,8 @@ def test_rounds_of_pytorch_layers_are_computed_again_by_segments(kind: str, tmp_
     r, example = np.random.default_rng(0), (torch.zeros(LONG, 8, UNITS),)
     given = [(r.normal(size=(LONG, 8, UNITS)).astype("f4"), r.integers(0, 5, (LONG, 8))) for _ in range(3)]
     plain, module = compiled(net, None, example), compiled(net, "sublinear", example)
-    assert module.memory["arena"] < 0.5 * plain.memory["arena"]
+    assert module.memory["arena"] < (0.8 if kind == "RNN" else 0.5) * plain.memory["arena"]
+    assert module.executable.info["recomputation"]["repeated"] > 20
     close(module, plain, given[:2])
     module.save(tmp_path / "step.bn")
     again = bn.load(tmp_path / "step.bn")
@@ -155,7 +163,10 @@ def onnx_layer(op: str, steps: int, lengths: bool = False) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-@pytest.mark.parametrize(("op", "lengths"), [("LSTM", True), ("GRU", False), ("RNN", False)])
+ONNX_LAYERS = [("LSTM", True), *(pytest.param(op, False, marks=pytest.mark.slow) for op in ("GRU", "RNN"))]
+
+
+@pytest.mark.parametrize(("op", "lengths"), ONNX_LAYERS)
 def test_rounds_of_onnx_layers_are_computed_again_by_segments(op: str, lengths: bool) -> None:
     model, r = onnx_layer(op, LONG, lengths), np.random.default_rng(1)
     given = [(r.normal(size=(LONG, 8, UNITS)).astype("f4"), r.normal(size=(LONG, 1, 8, UNITS)).astype("f4"))] * 2
