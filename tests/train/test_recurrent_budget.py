@@ -104,7 +104,7 @@ def test_an_open_batch_is_trained_within_a_budget(steps: int) -> None:
     r = np.random.default_rng(0)
     given = [(r.normal(size=(steps, n, UNITS)).astype("f4"), r.integers(0, 5, (steps, n))) for n in (3, 16)]
     close(module, plain, given)
-    assert plan_at(module.executable, {"n": 16}).arena_bytes < (1.01 if steps == STEPS else 0.7) * (
+    assert plan_at(module.executable, {"n": 16}).arena_bytes < (1.01 if steps == STEPS else 0.8) * (
         plan_at(plain.executable, {"n": 16}).arena_bytes
     )
 
