@@ -227,7 +227,7 @@ def main() -> int:
                 "rule": str(RULE),
                 "notes": notes,
             }
-            text = json.dumps({**head, "tables": rows}, separators=(",", ":"))
+            text = json.dumps({**head, "notes": notes, "tables": rows}, separators=(",", ":"))
             arguments.json.write_text(text + "\n", encoding="utf-8")
             finite = [s for s in tables[name].seconds if s < inf]
             print(

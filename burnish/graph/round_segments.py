@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import cast
 
 from burnish.graph.graph import Attribute, Graph, GraphBuilder, Node
