@@ -96,7 +96,8 @@ EXPERIMENTS: Sequence[Experiment] = (
          "1.006 on all layers, random at 1.00 to 1.39, GA at 1.00 to 1.41: both are ahead of random and GA, or equal, "
          "but for TreeGRU on C2, where all are within 0.6 %; on the product TreeGRU ends at 1.11, as GA. GA x2 1.00 "
          "to 1.01, random x2 to 1.14: a gain of 1.4, not the paper's 2. For random's end trees need up to 3.3 times "
-         "fewer trials than it (C3), and more where it is good (C2, C4, C6, C8). Whole spaces, 4 layers: 1.05 to 1.34 times random's best",
+         "fewer trials than it (C3), and more where it is good (C2, C4, C6, C8). "
+         "Whole spaces, 4 layers: 1.05 to 1.34 times random's best",
          "replay", "replay-models-epyc-avx512-2cores.json tables-epyc-avx512-2cores.json study-xeon-amx-2cores.json "
          "study-epyc-avx512-2cores.json"),
         ("Fig 5.5", "rank beside regression loss", "reproduced",
