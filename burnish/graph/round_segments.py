@@ -12,7 +12,7 @@ from burnish.ops.operator import Body
 
 
 def known_rounds(graph: Graph, node: Node) -> int:
-    """How often a node repeats a body; 0 for nodes that repeat none, or as often as only a call says."""
+    """Number of rounds of a node that repeats a body; 0 for nodes without, or where only a call knows it."""
     rounds = rounds_of(graph, node) if has_rounds(node) else 0
     return 0 if is_size(rounds) else rounds
 
