@@ -66,13 +66,15 @@ REPEATS = adatune.REPEATS  # runs of a candidate, for which RUNS stand
 FIXED = Fixed(RUNS)
 STOPPING = Adaptive(variation=0.1, least=RUNS // 5, most=RUNS, enough_seconds=inf)
 MOMENTS = 24  # of a curve over the clock
-GRU_STEPS = 40  # of Adam at each fit, for the few trials
+GRU_STEPS, GRU_RATE = 40, 6e-3  # steps of Adam at each fit, for the few trials, and their size
 FEW_SEEDS = 3  # of TreeGRU, which takes a hundred times as long as trees
 
 
 def _gru(objective: str) -> TuningStrategy:
     return TREEGRU.with_(
-        model=lambda seed: TreeGRUModel("identifier", objective, steps=GRU_STEPS, seed=seed, device="cpu")
+        model=lambda seed: TreeGRUModel(
+            "identifier", objective, steps=GRU_STEPS, learning_rate=GRU_RATE, seed=seed, device="cpu"
+        )
     )
 
 
@@ -100,7 +102,7 @@ def variants(section: str) -> dict[str, TuningStrategy]:
     """The strategies of a section of `benchmarks.study`, with batches of half the size, and TreeGRU's."""
     found = dict(SECTIONS[section])
     if section == "models":
-        found["TreeGRU"] = _gru("regression")
+        found["TreeGRU"] = _gru("rank")
     if section == "objective":
         found |= {f"TreeGRU, {objective}": _gru(objective) for objective in ("rank", "regression")}
     if section == "epsilon":
@@ -230,7 +232,7 @@ def run(section: str, tables: Mapping[str, KernelTable], names: Sequence[str], t
     one: Callable[[KernelTable], list[Any]]
     if section == "transfer":
         one = lambda table: transfer(tables, table.kernel, trials, seeds)  # noqa: E731
-        every = [table for table in every if table.kernel not in SOURCES and table.kernel != BMM]
+        every = [table for table in every if table.kernel not in SOURCES]
     elif section == "devices":
         one = lambda table: devices(table, trials, seeds)  # noqa: E731
     elif section == "breakdown":
@@ -283,7 +285,7 @@ ALL = ("models", "objective", "diversity", "epsilon", "uncertainty", "transfer",
 SHOWN = ("C2", "C9")  # the paper shows some layers too
 DEFAULTS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("objective", "diversity", "uncertainty"), SHOWN), "epsilon": ("C8", "C9"),
-    "transfer": TARGETS, "devices": TARGETS, "adatune": ("C8", BMM),
+    "transfer": (*TARGETS, BMM), "devices": TARGETS, "adatune": ("C8", BMM),
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ RUNS = 50
 Knobs = Mapping[str, Sequence[int | str]]
 CHUNK = 48  # candidates that are built before any of them is measured
 RULE = Adaptive(0.03, least=2, most=4, enough_seconds=3e-3)
+SETTLED = (1.2, 8, 32, 5)  # see `Oracle.settle`
 
 
 def batched_product() -> bytes:
@@ -150,6 +151,7 @@ def measured(name: str, evaluator: Evaluator) -> KernelTable:
     keys = np.random.default_rng(0).permutation(task.space.size)
     for first in range(0, len(keys), CHUNK):
         oracle.ask(task.space.space.at(keys[first : first + CHUNK]))
+    oracle.settle(*SETTLED)
     known = [oracle.known[key] for key in range(task.space.size)]
     times = [oracle.traces[key] for key in range(task.space.size)] if isinstance(oracle, _Traced) else []
     knobs = {knob: list(values) for knob, values in task.space.alternatives[0].space.knobs.items()}
@@ -194,21 +196,38 @@ def load(path: Path) -> dict[str, KernelTable]:
     return {each["kernel"]: KernelTable.of(each) for each in json.loads(path.read_text(encoding="utf-8"))["tables"]}
 
 
+def notes_of(path: Path) -> dict[str, str]:
+    """What is said of the kernels of a file, by kernel."""
+    if not path.exists() or not path.stat().st_size:
+        return {}
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")).get("notes", {})
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", nargs="*", help=f"default: {' '.join(KERNELS)}")
     parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="that is written, or continued")
+    parser.add_argument("--note", default="", help="said of the kernels that are measured now")
     arguments = parser.parse_args()
     check_names(parser, arguments.kernels, KERNELS)
     with Evaluator(MACHINE, threads=1, build_limit=BUILD_LIMIT) as evaluator:
         for name in arguments.kernels or KERNELS:
             tables = load(arguments.json)
+            notes = notes_of(arguments.json)
             if name in tables:
                 continue
             tables[name] = measured(name, evaluator)
+            notes = {**notes, **({name: arguments.note} if arguments.note else {})}
             rows = [tables[known].document() for known in KERNELS if known in tables]
-            head = {"measured": provenance(), "machine": machine(MACHINE), "threads": 1, "rule": str(RULE)}
-            text = json.dumps({**head, "tables": rows}, separators=(",", ":"))
+            head = {
+                "measured": provenance(),
+                "machine": machine(MACHINE),
+                "threads": 1,
+                "rule": str(RULE),
+                "notes": notes,
+            }
+            text = json.dumps({**head, "notes": notes, "tables": rows}, separators=(",", ":"))
             arguments.json.write_text(text + "\n", encoding="utf-8")
             finite = [s for s in tables[name].seconds if s < inf]
             print(

@@ -29,6 +29,7 @@ from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, TensorType
+from burnish.graph.rounds import rounds_of
 from burnish.loops.contraction import is_contraction
 from burnish.loops.expr import Reduce
 from burnish.loops.sizes import greatest, hinted
@@ -142,6 +143,9 @@ def call_seconds(graph: Graph, target: Target, choices: Choices = DEFAULTS) -> S
             known = choices.seconds(step.task, target)
             if known is not None:
                 return known
+        if isinstance(step, RepeatStage):
+            inner, rounds = call_seconds(step.inner.graph, target, choices), hinted(rounds_of(graph, step.node))
+            return sum(map(inner, step.once)) + rounds * sum(map(inner, step.calls))
         group = step if isinstance(step, Group) else step.group
         return group_seconds(graph, group, target)
 
@@ -214,7 +218,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         needed = _writers(made, home, makers, parts, group.inputs)
         for name in made.pieces.keys() & {*group.outputs}:
             parts.setdefault(home[name].buffer, []).append(len(operations))
-        once = isinstance(step, (RepeatStage, NestedStage, MessageStage)) or bool((results | shared) & {*group.outputs})
+        once = isinstance(step, (NestedStage, MessageStage)) or bool((results | shared) & {*group.outputs})
         reads += [v for v in writes if v in written]  # pieces of a buffer that others began to write
         if isinstance(step, RepeatStage):
             writes += [number[name] for name in buffers_of(step, live_values(step.inner)[0])]

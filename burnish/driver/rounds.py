@@ -50,7 +50,8 @@ def repeat_stage(
         if isinstance(step, KernelStage):
             (once if fixed else calls).append(step)
     own_form = has_own_form(inner.target.machine)
-    return RepeatStage(group, inner, tuple(once), tuple(calls), () if own_form else _odd_rounds(calls, build))
+    odd = () if own_form else _odd_rounds(calls, build)
+    return RepeatStage(group, inner, tuple(once), tuple(calls), odd, node.outputs[0])
 
 
 def _odd_rounds(
@@ -75,7 +76,7 @@ def buffers_of(stage: RepeatStage, inside: Sequence[Interval]) -> dict[str, int]
     and the places in which states that are no results take turns with these.
     """
     types, every = stage.inner.graph.types, stage.node.attrs["every"]
-    found = {interval.name: interval.nbytes for interval in inside}
+    found = {_of_run(stage, interval.name): interval.nbytes for interval in inside}
     for i, name in enumerate(stage.inner.graph.outputs):
         if i not in every:  # type: ignore[operator]
             found[_turn(stage.node, i)] = types[name].nbytes
@@ -97,7 +98,8 @@ def make_repeat(
     node, graph = stage.node, stage.inner.graph
     own, every, backwards = operands_of(node), node.attrs["every"], bool(node.attrs.get("reverse", False))
     pointers: list[Pointer] = []
-    slots = dict(buffers)
+    own_names = {place.buffer: _of_run(stage, place.buffer) for place in inside.values()}
+    slots = {**buffers, **{name: buffers[now] for name, now in own_names.items() if now in buffers}}
 
     def point(name: str, places: tuple[Slot, Slot], moves: bool, before: Slot | None = None) -> None:
         t = graph.types[name]
@@ -114,12 +116,12 @@ def make_repeat(
         results.append(((place, place if moves else buffers[_turn(node, i)]), moves))
         point(name, *results[i])
     for i, value in enumerate(own.states):
-        point(round_name(node, f"{i}"), *results[i], place_of(value))
+        point(f"{stage.label}/{i}", *results[i], place_of(value))
     for i, value in enumerate(own.sequences, len(own.states)):
-        point(round_name(node, f"{i}"), (place_of(value),) * 2, True)
+        point(f"{stage.label}/{i}", (place_of(value),) * 2, True)
     for i, value in enumerate(own.fixed, len(own.states) + len(own.sequences)):
-        if round_name(node, f"{i}") in graph.inputs:
-            slots[round_name(node, f"{i}")] = place_of(value)
+        if f"{stage.label}/{i}" in graph.inputs:
+            slots[f"{stage.label}/{i}"] = place_of(value)
     once, calls, odd = (
         tuple(make_call(s, inside, constants, slots, dims) for s in part)
         for part in (stage.once, stage.calls, stage.odd)
@@ -131,6 +133,11 @@ def moving_operands(steps: Sequence[Built]) -> list[str]:
     """The operands of stages with rounds that these find row-major where they are: states and sequences."""
     own = [operands_of(step.node) for step in steps if isinstance(step, RepeatStage)]
     return [name for operands in own for name in (*operands.states, *operands.sequences)]
+
+
+def _of_run(stage: RepeatStage, name: str) -> str:
+    """The name of a buffer for a value of the body, in this run of the stage: by its first result."""
+    return stage.node.outputs[0] + name.removeprefix(stage.label)
 
 
 def _spanned(nbytes: int) -> int:

@@ -69,7 +69,8 @@ class RepeatStage:
 
     ``inner``: the compiled body, whose graph's inputs are the node's operands that are no constants, those of sequences
     without their first dimension. ``once``: the kernels that find the same in every round; ``calls``: the others;
-    ``odd``: these as every other round has them, if that differs.
+    ``odd``: these as every other round has them, if that differs. ``label``: with which the names of the body begin,
+    the node's first result when it was compiled: one that is computed again gives results of other names.
     """
 
     group: Group
@@ -77,6 +78,7 @@ class RepeatStage:
     once: tuple[KernelStage, ...]
     calls: tuple[KernelStage, ...]
     odd: tuple[KernelStage, ...] = ()
+    label: str = ""
 
     @property
     def all_stages(self) -> tuple[KernelStage, ...]:

@@ -9,8 +9,9 @@ are ordered by time, not by layer: between two segments only the states of all l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import isqrt, prod
 from typing import Any, Literal
@@ -19,6 +20,8 @@ from burnish import ops
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
+from burnish.graph.round_segments import known_rounds, segmented
+from burnish.graph.rounds import operands_of
 from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size
 from burnish.loops.traverse import loads
@@ -48,7 +51,7 @@ def in_segments(graph: Graph) -> TimeSegments | None:
     if steps < LEAST:
         return None
     length = max(1, isqrt(steps) // 2)
-    divided = graph if graph.dims else _Division(graph, length).divided()
+    divided = _Division(graph, length).divided()
     found = times(divided)
     return _ordered(divided, {name: max(0, time - 1) // length for name, time in found.items()})
 
@@ -57,19 +60,25 @@ def in_segments(graph: Graph) -> TimeSegments | None:
 
 
 def times(graph: Graph) -> dict[str, int]:
-    """The time of every tensor that a recurrence computes: the most reads of one shared weight on a path to it."""
+    """The time of every tensor that a recurrence computes: the most reads of one shared weight on a path to it, or
+    rounds of one body.
+    """
     weights = _shared_weights(graph)
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[Hashable, int]] = {}
     for node in graph.nodes:
-        found: dict[str, int] = {}
+        found: dict[Hashable, int] = {}
         for name in node.inputs:
             for weight, count in counts.get(name, {}).items():
                 found[weight] = max(found.get(weight, 0), count)
         for name in weights.intersection(node.inputs):
             found[name] = found.get(name, 0) + 1
+        rounds = known_rounds(graph, node)
+        if rounds:
+            body = ("rounds", operands_of(node).fixed)
+            found[body] = found.get(body, 0) + rounds
         if found:
             counts.update(dict.fromkeys(node.outputs, found))
-    most: dict[str, int] = {}
+    most: dict[Hashable, int] = {}
     for found in counts.values():
         most.update((weight, count) for weight, count in found.items() if count > most.get(weight, 0))
     recurrent = {name: [n for weight, n in found.items() if most[weight] >= LEAST] for name, found in counts.items()}
@@ -164,6 +173,10 @@ class _Division:
         readers = self.graph.consumers()
         for node in reversed(self.graph.nodes):
             name = node.outputs[0]
+            rounds = self.rounds(node)
+            if rounds is not None:
+                self.wanted |= {read: rounds for read in operands_of(node).sequences if read not in self.lasting}
+                continue
             if name in self.lasting:
                 continue
             cuts = self.wanted.get(name) or self.sliced(name, readers[name])
@@ -195,9 +208,28 @@ class _Division:
         places = (*ends[: -1 : self.length], ends[-1])
         return TimeCuts(axis, places) if len(ends) > LEAST and len(places) > 2 else None
 
+    def is_open(self, node: Node) -> bool:
+        """Whether a call decides an extent of a node: of what it reads and gives, boxes are not known."""
+        return any(is_size(n) for name in (*node.inputs, *node.outputs) for n in self.graph.types[name].shape)
+
+    def reads_parts(self, node: Node) -> bool:
+        """Whether a node of one result that may be divided reads what is divided."""
+        apart = self.parts.keys().isdisjoint(node.inputs) or ops.is_opaque(node.op)
+        return len(node.outputs) == 1 and not apart and not self.is_open(node)
+
+    def rounds(self, node: Node) -> TimeCuts | None:
+        """The cuts of what the rounds of a body read and give one by one; None for other nodes. None is of one round
+        behind longer ones: an operator on an axis of one element may be defined without it.
+        """
+        cuts = self.every(0, range(known_rounds(self.graph, node) + 1))
+        if cuts is None or self.length == 1 or cuts.places[-1] - cuts.places[-2] > 1:
+            return cuts
+        places = (*cuts.places[:-2], cuts.places[-1])
+        return TimeCuts(0, places) if len(places) > 2 else None
+
     def joined(self, node: Node) -> TimeCuts | None:
         """The cuts of a concatenation of what many steps give."""
-        if node.op != "concat" or node.outputs[0] in self.lasting:
+        if node.op != "concat" or node.outputs[0] in self.lasting or self.is_open(node):
             return None
         axis = int(node.attrs["axis"]) % len(self.graph.types[node.outputs[0]].shape)  # type: ignore[arg-type]
         ends = [0]
@@ -207,7 +239,7 @@ class _Division:
 
     def inputs_of(self, node: Node, cuts: TimeCuts) -> list[TimeCuts | None] | None:
         """Where a node's operands are cut if its result is; None for those read whole; None if it cannot be."""
-        if len(node.outputs) != 1 or ops.is_opaque(node.op):
+        if len(node.outputs) != 1 or ops.is_opaque(node.op) or self.is_open(node):
             return None
         if self.joined(node) == cuts:
             return [None] * len(node.inputs)
@@ -256,6 +288,10 @@ class _Division:
 
     def add(self, new: Rewrite, node: Node) -> None:
         """Adds a node, or what computes the parts of its result."""
+        rounds = self.rounds(node)
+        if rounds is not None:
+            self.add_rounds(new, node, rounds)
+            return
         one = _one_axis(self.graph, node)
         if one is not None and node.inputs[0] in self.parts:
             self.add_slice(new, node, *one)
@@ -269,7 +305,7 @@ class _Division:
         if cuts is None or operands is None:
             for name in node.inputs:
                 self.all_of(new, name)
-            joins = node.op == "concat" and node.outputs[0] not in self.lasting
+            joins = node.op == "concat" and node.outputs[0] not in self.lasting and not self.is_open(node)
             new.replace(node, COPIED if joins else node.op, *node.inputs, **node.attrs)
             return
         self.parts[node.outputs[0]] = cuts, [*self.computed(new, node, cuts, operands)]
@@ -299,7 +335,7 @@ class _Division:
 
     def following(self, node: Node) -> TimeCuts | None:
         """The cuts of a result whose operand is cut, on the axis that reads the parts one by one."""
-        if len(node.outputs) != 1 or self.parts.keys().isdisjoint(node.inputs) or ops.is_opaque(node.op):
+        if not self.reads_parts(node):
             return None
         shape = self.graph.types[node.outputs[0]].shape
         for name in node.inputs:
@@ -317,7 +353,7 @@ class _Division:
 
     def terms(self, node: Node) -> list[TimeCuts | None] | None:
         """Where the operands of a sum are cut along one of its axes, as parts that there are; None for other nodes."""
-        if len(node.outputs) != 1 or self.parts.keys().isdisjoint(node.inputs) or ops.is_opaque(node.op):
+        if not self.reads_parts(node):
             return None
         types = tuple((self.graph.types[n].shape, self.graph.types[n].dtype) for n in node.inputs)
         (output,) = defined(ops.operator_named, node.op, tuple(node.attrs.items()), types)
@@ -352,6 +388,13 @@ class _Division:
             term = new.add(node.op, *given, **attrs)
             names = node.outputs if i + 1 == count else None
             total = term if not total else new.add_many("add_term", total, term, names=names, node=called)[0]
+
+    def add_rounds(self, new: Rewrite, node: Node, cuts: TimeCuts) -> None:
+        """Adds the rounds of a body as those of each segment."""
+        found = segmented(
+            new, node, len(cuts.places) - 1, lambda name, i: self.part(new, name, cuts, i), partial(self.all_of, new)
+        )
+        self.parts.update((name, (cuts, parts)) for name, parts in found.items())
 
     def part(self, new: Rewrite, name: str, cuts: TimeCuts, number: int) -> str:
         """Part of a tensor: what computes it, or a slice."""

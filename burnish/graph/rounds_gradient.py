@@ -158,6 +158,8 @@ class _Reverse:
     def keep(self, values: Sequence[str]) -> dict[str, str]:
         """Each of these values of every round, [T, ...]: results of the node, which gets those that it has not."""
         kept = {self.body[1][i]: self.node.outputs[i] for i in self.every}
+        copied = {n[2][0]: n[1][0] for n in self.body[0] if n[0] == "identity" and self._changes(n[1][0])}
+        kept |= {copied[name]: place for name, place in kept.items() if name in copied}
         missing = [name for name in values if name not in kept]
         if not missing:
             return kept

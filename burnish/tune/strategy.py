@@ -108,9 +108,9 @@ ADATUNE = AUTOTVM.with_(
     name="adatune", model=lambda seed: ForestModel(seed=seed), acquisition="ei", share="contextual",
     rule=Adaptive(variation=0.1),
 )  # fmt: skip
-# With an embedding for each loop of this one space; to so few measurements regression fits better than ranking.
+# With an embedding for each loop of this one space; of few measurements ranking learns more than regression (`replay`).
 TREEGRU = AUTOTVM.with_(
-    name="treegru", model=lambda seed: TreeGRUModel("identifier", "regression", steps=200, seed=seed),
+    name="treegru", model=lambda seed: TreeGRUModel("identifier", "rank", steps=200, seed=seed),
     representation="sequence",
 )  # fmt: skip
 # f_global + f_local (equation 5.4): a context-encoded TreeGRU of the kernels tuned before, and trees for this one.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
 from burnish.graph.evaluate import evaluate
+from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.recurrence import TimeSegments, in_segments, times
+from burnish.graph.rounds import add_rounds
 from burnish.graph.verify import verify
 from burnish.loops.sizes import dim
+from burnish.ops.scan import Operands
 
 STEPS, ROWS, WIDTH = 16, 3, 5
 LENGTH = 2  # half the root of the steps
@@ -158,3 +161,64 @@ def test_open_batches_are_ordered_but_not_divided() -> None:
         h = b.add("tanh", b.add("add", b.input(f"x{t}", (n, WIDTH)), b.add("matmul", h, u)))
     found = in_segments(b.build(b.add("reduce_sum", h, keepdims=False)))
     assert found is not None and len(found.begins) + 1 == STEPS // LENGTH
+
+
+def with_rounds(layers: int = 2, steps: int = STEPS, reverse: bool = False, rows: int = ROWS) -> Graph:
+    """The layers of ``stacked``, each one node whose rounds are the steps; results are all states and the last ones."""
+    b = GraphBuilder()
+    x, total = b.input("x", (steps, rows, WIDTH)), ""
+    for layer in range(layers):
+        w, u = weight(b, f"w{layer}", WIDTH, WIDTH), weight(b, f"u{layer}", WIDTH, WIDTH)
+        product = b.add("matmul", b.add("reshape", x, shape=(steps * rows, WIDTH)), w, name=f"gates{layer}")
+        gates = b.add("reshape", b.add("relu", product), shape=(steps, rows, WIDTH))
+
+        def step(inner: GraphBuilder, names: Sequence[str]) -> Sequence[str]:
+            h = inner.add("tanh", inner.add("add", names[2], inner.add("matmul", names[0], names[3])))
+            return [h, inner.add("add", names[1], h)]
+
+        first = b.add("expand", b.constant(0.5), shape=(rows, WIDTH))
+        found = add_rounds(b, step, Operands((first, first), (gates,), (u,)), (0,), reverse)
+        x, last = found[0], b.add("reduce_sumsq", found[1], keepdims=False)
+        total = b.add("add", total, last) if total else last
+    return b.build(b.add("add", total, b.add("reduce_sumsq", x, keepdims=False)))
+
+
+@pytest.mark.parametrize("steps", [STEPS, STEPS + 3])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rounds_of_a_body_are_divided(steps: int, reverse: bool) -> None:
+    graph = with_rounds(steps=steps, reverse=reverse)
+    found = in_segments(graph)
+    assert found is not None and len(found.begins) + 1 >= steps // LENGTH
+    same(graph, found, {"x": np.random.default_rng(1).normal(size=(steps, ROWS, WIDTH)).astype("f4")})
+    assert [n.op for n in found.graph.nodes].count("scan") == 2 * (steps // LENGTH)
+    products = [n for n in found.graph.nodes if n.op == "matmul" and n.inputs[1] in ("w0", "w1")]
+    assert len(products) == 2 * (steps // LENGTH)
+    if not reverse:
+        shapes = [found.graph.types[name].shape for names in crossing(found) for name in names]
+        assert {(ROWS, WIDTH), ()} >= {*shapes} and max(map(len, crossing(found))) <= 6
+
+
+def test_rounds_over_an_open_batch_are_divided() -> None:
+    graph = with_rounds(layers=1, rows=dim("n", 1, 8))
+    found = in_segments(graph)
+    assert found is not None and [n.op for n in found.graph.nodes].count("scan") == STEPS // LENGTH
+
+
+def test_gradients_through_segments_of_rounds_are_those_of_the_whole() -> None:
+    graph = with_rounds()
+    found = in_segments(graph)
+    assert found is not None
+    feeds = {"x": np.random.default_rng(1).normal(size=(STEPS, ROWS, WIDTH)).astype("f4")}
+    feeds |= {name: state.initial for name, state in graph.states.items()}
+    names = ["w0", "u0", "w1", "u1"]
+    wanted, got = [], []
+    for which, each in ((wanted, graph), (got, found.graph)):
+        b = GraphBuilder.of(each)
+        b.segments = found.begins if each is found.graph else ()
+        one = b.add("expand", b.constant(1.0), shape=b.types[each.outputs[0]].shape)
+        results = backpropagate(b, {each.outputs[0]: one}, names)
+        built = b.build(*results)
+        values = evaluate(built, feeds, "float64")
+        which += [values[name] for name in results]
+    for a, e in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5)

@@ -10,6 +10,7 @@ import pytest
 
 import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.runtime.sized import plan_at
 
 STEPS, ROWS, UNITS = 16, 32, 16
 
@@ -91,17 +92,92 @@ def test_layers_of_pytorch_are_divided(kind: str, how: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_an_open_batch_is_trained_within_a_budget() -> None:
+@pytest.mark.parametrize("steps", [STEPS, 80])
+def test_an_open_batch_is_trained_within_a_budget(steps: int) -> None:
     import torch
 
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.LSTM(UNITS, UNITS), First(), torch.nn.Linear(UNITS, 5)).train()
-    example = (torch.zeros(STEPS, 8, UNITS),)
+    example = (torch.zeros(steps, 8, UNITS),)
     shapes = {"input": {1: "n"}, "n": (1, 16)}
     plain, module = (compiled(net, budget, example, dynamic=shapes) for budget in (None, "sublinear"))
     r = np.random.default_rng(0)
-    given = [(r.normal(size=(STEPS, n, UNITS)).astype("f4"), r.integers(0, 5, (STEPS, n))) for n in (3, 16)]
+    given = [(r.normal(size=(steps, n, UNITS)).astype("f4"), r.integers(0, 5, (steps, n))) for n in (3, 16)]
     close(module, plain, given)
+    assert plan_at(module.executable, {"n": 16}).arena_bytes < (1.01 if steps == STEPS else 0.8) * (
+        plan_at(plain.executable, {"n": 16}).arena_bytes
+    )
+
+
+LONG = 80  # steps, which are rounds of one body
+
+
+@pytest.mark.parametrize(
+    "kind", ["LSTM", pytest.param("GRU", marks=pytest.mark.slow), pytest.param("RNN", marks=pytest.mark.slow)]
+)
+def test_rounds_of_pytorch_layers_are_computed_again_by_segments(kind: str, tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(getattr(torch.nn, kind)(UNITS, UNITS, 2), First(), torch.nn.Linear(UNITS, 5)).train()
+    r, example = np.random.default_rng(0), (torch.zeros(LONG, 8, UNITS),)
+    given = [(r.normal(size=(LONG, 8, UNITS)).astype("f4"), r.integers(0, 5, (LONG, 8))) for _ in range(3)]
+    plain, module = compiled(net, None, example), compiled(net, "sublinear", example)
+    assert module.memory["arena"] < (0.8 if kind == "RNN" else 0.5) * plain.memory["arena"]
+    assert module.executable.info["recomputation"]["repeated"] > 20
+    close(module, plain, given[:2])
+    module.save(tmp_path / "step.bn")
+    again = bn.load(tmp_path / "step.bn")
+    assert again.memory["arena"] == module.memory["arena"]
+    assert float(again(*given[2])) == float(module(*given[2]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [{"batch_first": True}, {"bidirectional": True}, {"dropout": 0.3}])
+def test_rounds_of_arranged_layers_are_divided(how: dict[str, Any]) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    width = UNITS * (2 if "bidirectional" in how else 1)
+    net = torch.nn.Sequential(torch.nn.LSTM(UNITS, UNITS, 2, **how), First(), torch.nn.Linear(width, 5)).train()
+    r, extents = np.random.default_rng(0), (8, LONG) if "batch_first" in how else (LONG, 8)
+    given = [(r.normal(size=(*extents, UNITS)).astype("f4"), r.integers(0, 5, extents)) for _ in range(2)]
+    example = (torch.zeros(*extents, UNITS),)
+    plain, module = compiled(net, None, example), compiled(net, "sublinear", example)
+    close(module, plain, given)
+    assert module.memory["arena"] < (0.9 if "bidirectional" in how else 0.6) * plain.memory["arena"]
+
+
+def onnx_layer(op: str, steps: int, lengths: bool = False) -> Any:
+    """A recurrent layer of X [steps, 8, UNITS] as an ONNX model; ``lengths``: how many of the steps each row has."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    gates, r = {"LSTM": 4, "GRU": 3, "RNN": 1}[op] * UNITS, np.random.default_rng(0)
+    shapes = {"W": (1, gates, UNITS), "R": (1, gates, UNITS), "B": (1, 2 * gates)}
+    arrays = {name: (r.normal(size=shape) / 4).astype("f4") for name, shape in shapes.items()}
+    arrays |= {"lens": r.integers(1, steps + 1, 8).astype("i4")} if lengths else {}
+    node = helper.make_node(op, ["X", "W", "R", "B", *(["lens"] if lengths else [])], ["Y"], hidden_size=UNITS)
+    x = helper.make_tensor_value_info("X", TensorProto.FLOAT, [steps, 8, UNITS])
+    y = helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(a, n) for n, a in arrays.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+ONNX_LAYERS = [("LSTM", True), *(pytest.param(op, False, marks=pytest.mark.slow) for op in ("GRU", "RNN"))]
+
+
+@pytest.mark.parametrize(("op", "lengths"), ONNX_LAYERS)
+def test_rounds_of_onnx_layers_are_computed_again_by_segments(op: str, lengths: bool) -> None:
+    model, r = onnx_layer(op, LONG, lengths), np.random.default_rng(1)
+    given = [(r.normal(size=(LONG, 8, UNITS)).astype("f4"), r.normal(size=(LONG, 1, 8, UNITS)).astype("f4"))] * 2
+    steps = []
+    for budget in (None, "sublinear"):
+        train = bn.Train("mse", bn.SGD(0.5), memory_budget=budget)
+        steps.append(bn.compile(model, train=train, threads=1))
+    close(steps[1], steps[0], given)
+    assert steps[1].memory["arena"] < 0.7 * steps[0].memory["arena"]
+    least = bn.Train("mse", bn.SGD(0.5), memory_budget=steps[1].memory["arena"])
+    assert bn.compile(model, train=least, threads=1).memory["arena"] <= steps[1].memory["arena"]
 
 
 def First() -> Any:  # noqa: N802
