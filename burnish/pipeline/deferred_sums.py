@@ -2,12 +2,13 @@
 has a price.
 
 A product whose depth is split over blocks leaves partial sums, which a launch of its own adds up. Where nothing needs
-the product before the end of a step of training, the parts are kept, and added up where parameters are updated, in one
-launch for all (:mod:`burnish.pipeline.bundles`).
+the product before the end of a step of training, the parts are kept, and added up by the map that reads them, where
+parameters are updated, in one launch for all (:mod:`burnish.pipeline.bundles`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -21,7 +22,7 @@ from burnish.ops import OPERATORS
 from burnish.ops.part import attributes_of
 from burnish.ops.partial_sums import product_of
 
-MOST_PARTS = 64  # which a thread adds up
+MOST_PARTS = 128  # which a thread adds up
 MOST_BYTES = 32 << 20  # of all parts of a product: more of them cost more memory than a launch does time
 IMAGE = 4  # dimensions
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of these: channels last, and back
@@ -39,16 +40,37 @@ def defer_sums(
     late = _late(graph, groups, is_map)
     made = {name: number for number, group in enumerate(groups) for name in group.outputs}
     placed: list[list[Group]] = [[] for _ in groups]
+    readers = Counter(name for group in groups for name in group.inputs)
+    sums: dict[str, tuple[int, Group]] = {}  # what adds partial sums up, by its result, and its place
     for number, group in enumerate(groups):
         product = number in late and group.anchor is not None and not is_map(group)
         split = _split(graph, group, parts, channels_last) if product else None
         if split is None:
+            read = next((name for name in group.inputs if name in sums and readers[name] == 1), None)
+            if read is not None and is_map(group) and _adds_there(graph, group, read):
+                place, last = sums.pop(read)
+                placed[place].remove(last)
+                group = _together(graph, last, group)
             placed[number].append(group)
             continue
         graph, first, last = split
         placed[max((made[name] for name in first.inputs if name in made), default=0)].append(first)
         placed[number].append(last)
+        sums[last.outputs[0]] = (number, last)
     return graph, [group for found in placed for group in found]
+
+
+def _adds_there(graph: Graph, group: Group, sums: str) -> bool:
+    """Whether a map that reads sums may add them up itself: none of them for several of its elements."""
+    maps = all(facts_of(graph, node).kind == "injective" for node in group.nodes)
+    fits = graph.types[group.outputs[0]].size <= graph.types[sums].size
+    return maps and fits and sums not in graph.outputs
+
+
+def _together(graph: Graph, last: Group, group: Group) -> Group:
+    """What adds partial sums up, and the map that reads them, as one group."""
+    nodes = (*last.nodes, *group.nodes)
+    return Group(nodes, _read(nodes, graph), group.outputs, last.anchor)
 
 
 def _late(graph: Graph, groups: Sequence[Group], is_map: Callable[[Group], bool]) -> set[int]:

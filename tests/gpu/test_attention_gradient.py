@@ -123,7 +123,7 @@ def checked(name: str, op: str) -> LaunchCounts:
     device = GridEmulator(0)
     given = (*operands, wanted["logs"], wanted["sums"], *results)
     device.run(code.packed(), [a.reshape(-1).view(np.uint8) for a in given])
-    allowed = {"bfloat16": 1e-2, "float32": 4e-3}.get(case.dtype, 1.5e-3)
+    allowed = {"bfloat16": 1e-2, "float32": 6e-3}.get(case.dtype, 1.5e-3)
     for found, right in zip(results, wanted[op], strict=True):
         assert found.shape == right.shape
         assert np.abs(found.astype("float64") - right).max() <= allowed * np.abs(right).max()
