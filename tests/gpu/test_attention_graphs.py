@@ -113,7 +113,7 @@ class Padded(Called):
 
 
 class Encoder(torch.nn.Module):  # type: ignore[misc, name-defined]
-    """Attention of one head as exporters write BERT's: behind a normalization, -10000 added where a key is hidden."""
+    """Attention of two heads as exporters write BERT's: behind a normalization, a number added where a key is hidden."""
 
     def __init__(self, hidden: float, width: int = 32) -> None:
         super().__init__()
@@ -123,10 +123,10 @@ class Encoder(torch.nn.Module):  # type: ignore[misc, name-defined]
 
     def forward(self, x: Any, shown: Any) -> Any:
         x = self.norm(x)
-        q, k, v = self.q(x[:, : self.rows]), self.k(x), self.v(x)
+        rows = self.q(x[:, : self.rows]), self.k(x), self.v(x)
+        q, k, v = (y.view(*y.shape[:2], 2, -1).transpose(1, 2) for y in rows)
         mask = (1.0 - shown[:, None, None, :].to(x.dtype)) * self.hidden
-        scores = (q @ k.transpose(-1, -2) / 32**0.5)[:, None] + mask
-        return torch.softmax(scores, -1) @ v[:, None]
+        return torch.softmax(q @ k.transpose(-1, -2) / 4.0 + mask, -1) @ v
 
 
 @pytest.mark.parametrize("hidden", [-10000.0, float(torch.finfo(torch.float16).min)])
