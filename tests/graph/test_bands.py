@@ -160,11 +160,12 @@ def test_masks_of_finite_numbers_hide_where_scores_have_a_bound(mask: str, hidde
 @pytest.mark.parametrize("mask", ["causal add", "causal where", "add", "where"])
 def test_masks_of_finite_numbers_stay_where_scores_may_be_as_large(mask: str) -> None:
     for graph in (normalized(mask, -20.0), normalized(mask, scale=1e4), normalized(mask, -9e3)):
-        ops = [node.op for node in optimize(graph, target=GPU).nodes]
-        read = mask == "add" and graph.constants and "interval" in ops
-        assert "band" not in ops and (read or "interval" not in ops)
-    assert normalized("causal add", dtype="bfloat16").types  # -10000 is -9984 there
-    half = optimize(normalized(mask, dtype="bfloat16"), target=GPU)
+        found = optimize(graph, target=GPU)
+        known = {"band", "interval"} & {node.op for node in found.nodes}
+        assert known <= ({"interval"} if mask == "add" else set())  # what numbers hide is seen by those of a call
+        (y,), (wanted,) = (evaluate(g, given(graph)).values() for g in (found, graph))
+        np.testing.assert_array_equal(y, wanted)
+    half = optimize(normalized(mask, dtype="bfloat16"), target=GPU)  # in which -10000 is -9984
     assert {"band", "interval"} & {node.op for node in half.nodes}
 
 
