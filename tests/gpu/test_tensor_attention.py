@@ -132,6 +132,18 @@ def test_defaults_spill_nothing(case: Attended, template: str) -> None:
         assert "cvt.rn.f16x2" in code.ptx or "cvt.rn.bf16x2" in code.ptx  # exponentials are packed in pairs
 
 
+@pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("machine", [TF32, SM90.with_precision("tf32")], ids=["sm_80", "sm_90a"])
+@pytest.mark.parametrize("width", [64, 128, pytest.param(256, marks=pytest.mark.slow)])
+def test_defaults_of_float32_spill_nothing(width: int, machine: Target) -> None:
+    match = first_match(attended(1024, 1024, width, heads=16, causal=True).task(), machine)
+    assert match.name == "tensor_attention"
+    code = compile_grid(match.apply(match.space.default).program, machine)
+    (launch,) = code.launches
+    assert launch.resources is not None and launch.resources.spilled == 0
+    assert code.ptx.count(".tf32.tf32") > 0
+
+
 def test_scores_are_not_rounded_between() -> None:
     form = attention(attended(16, 32, 16, dtype="float16", scale=0.3, masked=True).task())
     assert form is not None

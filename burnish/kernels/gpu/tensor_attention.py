@@ -56,11 +56,11 @@ def tensor_form(task: KernelTask, target: Target) -> Attention | None:
 
 
 def registers(form: Attention, tiles: int, keys: int) -> int:
-    """Registers of a thread for scores and what is rounded of them, and sums of values, with ``tiles`` of 16 rows of a
-    warp.
+    """Registers of a thread for scores, and sums of values, with ``tiles`` of 16 rows of a warp; beside them for scores
+    in halves, or for operands of float32, of which each has a register.
     """
-    rounded = keys * ITEM_BYTES[narrow(form.query).dtype] // 8
-    return tiles * (keys // 2 + rounded + -(-form.columns.extent // SIDE) * SIDE // 2)
+    whole = keys // 2 + -(-form.columns.extent // SIDE) * SIDE // 2
+    return tiles * (whole + (keys if narrow(form.query).dtype in HALVES else whole) // 4)
 
 
 def fitting(
