@@ -1,11 +1,11 @@
 """Stream-K predicted beside what products on a GPU do today: tiles by waves of blocks, or parts of the depth added by a
 second launch.
 
-No GPU is needed: both sides are of the model that chooses kernels (``burnish/kernels/gpu/product_time.py``), with the rates
-of an H100. Stream-K gives every block as many steps of the depth as any other, whatever tiles they are of; a tile that
-several blocks share is added up by the one that has its end, in the order of the depth, from partial sums that the others
-leave in the second-level cache. What it is given for nothing: registers and code of the second loop, and every block at
-once on its multiprocessor. So its times are bounds from below.
+No GPU is needed: both sides are of the model that chooses kernels (``burnish/kernels/gpu/product_time.py``), with the
+rates of an H100. Stream-K gives every block as many steps of the depth as any other, of one tile or several; a tile
+that several blocks share is added up by the one that has its end, in the order of the depth, from partial sums that the
+others leave in the second-level cache. Registers and code of the second loop are left out, so its times are bounds from
+below.
 
 `python -m benchmarks.gpu_streamk [--json FILE]` prints the table. Source: Osama et al. 2023 (Stream-K), section 4.
 """
@@ -52,8 +52,8 @@ BLOCKS = (warpgroup_blocks, tensor_blocks, thread_blocks)
 
 @dataclass(frozen=True)
 class Predicted:
-    """A product of ``rows`` x ``columns`` x ``depth``: the template taken today and its parts of the depth, the waves of
-    its blocks' tiles, and microseconds of it and of Stream-K with the best tile; ``gain`` is their quotient.
+    """Predictions of a product of ``rows`` x ``columns`` x ``depth``: the template taken today, its parts of the depth,
+    and microseconds of it and of Stream-K with the best tile; ``gain`` is their quotient.
     """
 
     rows: int
@@ -82,7 +82,9 @@ def streamk_seconds(work: ProductSize, block: TileBlock, target: Target) -> floa
         own = ceil(tiles * steps / blocks)
         others = 0 if own % steps == 0 else ceil(steps / own)  # blocks that leave sums of a tile to its last one
         fixed = 0.0 if others == 0 else count * tile_bytes / l2 + 2 * FAR + others * count * tile_bytes / l2
-        busy = own * step_seconds(work, block, target, count) + tiles / target.cores * store_seconds(work, block, target)
+        busy = own * step_seconds(work, block, target, count) + tiles / target.cores * store_seconds(
+            work, block, target
+        )
         found.append(LAUNCH + BEGIN + overlapped(busy + fixed, moved / (MEMORY * target.memory_bandwidth)))
     return min(found)
 
@@ -124,8 +126,8 @@ def main() -> None:
     args = parser.parse_args()
     rows = table(target(args.target))
     for row in rows:
-        print(f"{row.rows:5} x {row.columns:5} x {row.depth:5} {row.template:17} /{row.splits:2} {row.today_us:8.2f} us, "
-              f"Stream-K {row.tile:8} {row.streamk_us:8.2f} us: {row.gain:.3f}")  # fmt: skip
+        print(f"{row.rows:5} x {row.columns:5} x {row.depth:5} {row.template:17} /{row.splits:2} "
+              f"{row.today_us:8.2f} us, Stream-K {row.tile:8} {row.streamk_us:8.2f} us: {row.gain:.3f}")  # fmt: skip
     print(f"geometric mean {mean(rows):.3f}, greatest {max(row.gain for row in rows):.3f}")
     if args.json is not None:
         report = {"mean": mean(rows), "rows": [asdict(row) for row in rows]}

@@ -13,10 +13,10 @@ behind the last one. Where these are is found once for all layers that it masks:
     where(mask, scores, -inf)  →  interval(where(mask, scores, -inf), true_interval(mask))
     scores + mask              →  interval(scores + mask, true_interval(mask > max(mask) - HIDING))
 
-A finite number hides a key of a row that shows another one where its exponential, beside that of the other, is 0 in
-float32: their scores differ by 104 or more. It does so whatever the scores are if it is as low as the lowest float. One
-such as -10000 does where scores, of which a normalization in front bounds the magnitude (``graph/magnitudes.py``), are at
-most ``MOST_SCORE``. Results then are the same bits. What is computed of masked scores must be their softmax alone: a second
+A finite number hides a key of a row that shows another one where its exponential, by that of the other, is 0 in
+float32: their scores differ by 104 or more. One as low as the lowest float does so for all scores; one such as -10000
+does where scores, of which a normalization in front bounds the magnitude (``graph/magnitudes.py``), are at most
+``MOST_SCORE``. Results then are the same bits. What is computed of masked scores must be their softmax alone: a second
 mask may hide what the first one shows.
 """
 
@@ -72,9 +72,7 @@ def _rule(new: Rewrite, node: Node, ends: Ends, sizes: Magnitudes) -> Sequence[s
     return None if between is None else new.replace(node, "band", scores, lower=between[0], upper=between[1])
 
 
-def constant_mask(
-    new: Rewrite, node: Node, sizes: Magnitudes | None = None
-) -> tuple[str, np.ndarray, float] | None:
+def constant_mask(new: Rewrite, node: Node, sizes: Magnitudes | None = None) -> tuple[str, np.ndarray, float] | None:
     """Scores that a constant mask is put on, where they count, and the number that hides others: minus infinity, or,
     where every row shows a key, the lowest float or one that is low enough by the ``sizes`` of scores.
     """

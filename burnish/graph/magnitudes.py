@@ -1,4 +1,4 @@
-"""Bounds of magnitudes: how large elements of a tensor, and rows of them, can be, whatever a call brings.
+"""Bounds of magnitudes: of elements of a tensor, and of rows of them, for any inputs of a call.
 
 A normalized row of n elements is no longer than the root of n; what constants make of it follows. So attention behind a
 normalization has scores of which a bound is known when a model is compiled: rows q and k are at most as long as the
@@ -53,7 +53,7 @@ class Magnitudes:
         return self._rows[key]
 
     def _followed(self, bound: Callable[..., float], *of: Any) -> float:
-        """What a bound is, of what is not too many nodes away."""
+        """Bound of a tensor; infinity of one that too many nodes are followed for."""
         if self._depth == FARTHEST:
             return inf
         self._depth += 1

@@ -23,8 +23,8 @@ Band = tuple[int, int]  # lowest and highest key - row that counts
 
 
 def gather_attention(graph: Graph, tiled: Collection[str] = ()) -> Graph:
-    """``graph`` with such nodes; what they replace is gone where nothing else reads it. ``tiled``: types beside halves
-    whose gradients tensor cores compute, as float32 where it may be rounded.
+    """``graph`` with such nodes; what they replace is gone where nothing else reads it. ``tiled``: types, but for
+    halves, whose gradients tensor cores compute, as float32 where it may be rounded.
     """
     if not any(node.op == "softmax" for node in graph.nodes):
         return graph

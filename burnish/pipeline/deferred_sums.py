@@ -68,7 +68,7 @@ def _adds_there(graph: Graph, group: Group, sums: str) -> bool:
 
 
 def _together(graph: Graph, last: Group, group: Group) -> Group:
-    """What adds partial sums up, and the map that reads them, as one group."""
+    """Group of what adds partial sums up, and the map that reads them."""
     nodes = (*last.nodes, *group.nodes)
     return Group(nodes, _read(nodes, graph), group.outputs, last.anchor)
 

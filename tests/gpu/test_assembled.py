@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from burnish.codegen import ptxas
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import Resources
-from burnish.codegen import ptxas
 from burnish.codegen.ptxas import assemble_without_spills, find_ptxas, with_registers
 from burnish.errors import ScheduleError
 from burnish.machines.nvptx.occupancy import occupancy, resident_blocks

@@ -102,6 +102,9 @@ CASES = {
 }
 
 
+FAST = ("plain", "causal", "shared", "rounded")
+
+
 def machine_of(case: Sizes, machine: Target = SM80) -> Target:
     """The target whose tensor cores multiply a case's operands."""
     return machine.with_precision("tf32") if case.dtype == "float32" else machine
@@ -131,9 +134,7 @@ def checked(name: str, op: str) -> LaunchCounts:
 
 
 @pytest.mark.parametrize("op", GRADIENTS)
-@pytest.mark.parametrize(
-    "name", [n if n in ("plain", "causal", "shared", "rounded") else pytest.param(n, marks=pytest.mark.slow) for n in CASES]
-)
+@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
 def test_gradients_are_those_of_float64(name: str, op: str) -> None:
     checked(name, op)
 

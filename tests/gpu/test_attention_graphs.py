@@ -113,7 +113,7 @@ class Padded(Called):
 
 
 class Encoder(torch.nn.Module):  # type: ignore[misc, name-defined]
-    """Attention of two heads as exporters write BERT's: behind a normalization, a number added where a key is hidden."""
+    """Attention of two heads as exports of BERT have it: behind a normalization, with numbers added to hide keys."""
 
     def __init__(self, hidden: float, width: int = 32) -> None:
         super().__init__()

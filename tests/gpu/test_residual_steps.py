@@ -164,7 +164,9 @@ def test_parts_of_a_sum_divide_its_longest_axis(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(plan, "_parts", lambda *_: parts)
     found: dict[str, KernelWork] = {}
     made = compile_kernels(training_graph(residual(), recipe("bfloat16")), GPU, make=counted(found))
-    counts = [s.group.anchor.attrs["count"] for s in made.stages if s.group.anchor and s.group.anchor.op == "partial_sums"]
+    counts = [
+        s.group.anchor.attrs["count"] for s in made.stages if s.group.anchor and s.group.anchor.op == "partial_sums"
+    ]
     assert counts == [8]  # of the first layer; others have sums of no more than two rows
 
 

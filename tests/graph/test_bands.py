@@ -52,7 +52,9 @@ def test_what_is_no_band_or_hides_a_whole_row_by_numbers_stays() -> None:
         assert band == (graph.nodes[0].op == "add")  # -3e38 counts for nothing beside the keys that each row sees
     assert [n.op for n in optimize(masked(empty, -np.inf), target=GPU).nodes] == ["band"]
     second = GraphBuilder()  # another mask may hide what the first one shows: then all finite numbers count
-    scores = second.add("where", second.constant(CAUSAL), second.input("x", CAUSAL.shape), second.constant(np.array(-3e38, "f4")))
+    scores = second.add(
+        "where", second.constant(CAUSAL), second.input("x", CAUSAL.shape), second.constant(np.array(-3e38, "f4"))
+    )
     more = second.build(second.add("softmax", second.add("add", scores, second.input("mask", (1, COLUMNS)))))
     assert "band" not in [n.op for n in optimize(more, target=GPU).nodes]
 
@@ -109,8 +111,8 @@ TRI = np.tri(TOKENS, dtype=bool)
 
 
 def normalized(mask: str, hidden: float = -1e4, dtype: str = "float32", scale: float = 0.5) -> Graph:
-    """Attention of two heads behind a normalization, whose scores have a bound: with a constant causal mask, or one of a
-    call for all rows, as numbers (``add``) or by a choice (``where``).
+    """Attention of two heads behind a normalization, whose scores have a bound: with a constant causal mask, or one of
+    a call for all rows, as numbers (``add``) or by a choice (``where``).
     """
     b, rng = GraphBuilder(), np.random.default_rng(0)
 
@@ -119,7 +121,9 @@ def normalized(mask: str, hidden: float = -1e4, dtype: str = "float32", scale: f
 
     x = b.add("layer_norm", b.input("x", (3, TOKENS, WIDE), dtype), weight(WIDE), weight(WIDE))
     q, k = (
-        b.add("transpose", b.add("reshape", b.add("matmul", x, weight(WIDE, WIDE)), shape=(3, TOKENS, 2, 8)), perm=order)
+        b.add(
+            "transpose", b.add("reshape", b.add("matmul", x, weight(WIDE, WIDE)), shape=(3, TOKENS, 2, 8)), perm=order
+        )
         for order in ((0, 2, 1, 3), (0, 2, 3, 1))
     )
     scores = b.add("mul", b.add("matmul", q, k), b.constant(np.array(scale, dtype)))

@@ -1,4 +1,4 @@
-"""Bounds of magnitudes: never below what a call finds, near it where constants alone decide, none of what may be anything."""
+"""Bounds of magnitudes: never below what a call finds, exact of constants, none of what may be anything."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def test_scores_behind_a_normalization_are_bounded(name: str) -> None:
     assert all(bound < 1e4 for bound in most)
     for size in (1e-2, 1.0, 1e3):
         found = list(evaluate(graph, {"x": size * normal(2, ROWS, WIDE) + size}).values())
-        lengths = [np.linalg.norm(a.astype("f8"), axis=axis).max() for a, axis in zip(found, (-1, -1, -2), strict=False)]
+        lengths = [
+            np.linalg.norm(a.astype("f8"), axis=axis).max() for a, axis in zip(found, (-1, -1, -2), strict=False)
+        ]
         for bound, value in zip(most, [*lengths, np.abs(found[3]).max()], strict=True):
             assert value <= 1.0001 * bound
 
@@ -94,7 +96,9 @@ def test_bounds_of_constants_are_what_they_are() -> None:
     assert known.element("table") == np.abs(matrix).max()
     np.testing.assert_allclose(known.row("table"), np.linalg.norm(matrix, axis=1).max(), rtol=1e-6)
     np.testing.assert_allclose(known.row("table", -2), np.linalg.norm(matrix, axis=0).max(), rtol=1e-6)
-    np.testing.assert_allclose(known.row("table", -1, 2), np.linalg.norm(matrix.reshape(-1, 2), axis=1).max(), rtol=1e-6)
+    np.testing.assert_allclose(
+        known.row("table", -1, 2), np.linalg.norm(matrix.reshape(-1, 2), axis=1).max(), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("shape", [(40, 12), (3, 12)])

@@ -22,8 +22,8 @@ from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
 class AttentionTiles(WarpTiles):
     """The program of one attention; see its base for what a thread holds.
 
-    Buffers of threads: ``scores``, ``sums``, and the exponentials in the operands' type, ``powers``; numbers of a row, and what the
-    four threads of a row have of it [w, g, tile, h, t].
+    Buffers of threads: ``scores``, ``sums``, and the exponentials in the operands' type, ``powers``; numbers of a row,
+    and what the four threads of a row have of it [w, g, tile, h, t].
     """
 
     column_unit = SIDE  # of the output, that an instruction computes at least
@@ -198,8 +198,12 @@ class AttentionTiles(WarpTiles):
 
 
 def keys_across(form: Attention) -> bool:
-    """Whether elements of the next keys, halves, are neighbours in memory: a row in shared memory then is of many keys."""
-    return narrow(form.key).dtype in HALVES and moves_fastest(form.key, (form.depth, form.keys)) == 1 and vector_of(narrow(form.key), form.keys) > 1
+    """Whether elements of the next keys are neighbours in memory: a row of halves in shared memory is of many keys."""
+    return (
+        narrow(form.key).dtype in HALVES
+        and moves_fastest(form.key, (form.depth, form.keys)) == 1
+        and vector_of(narrow(form.key), form.keys) > 1
+    )
 
 
 def _in_base_2(score: Expr, product: Load) -> tuple[Expr, TensorIntrinsic]:

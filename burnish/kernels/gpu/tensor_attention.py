@@ -56,8 +56,8 @@ def tensor_form(task: KernelTask, target: Target) -> Attention | None:
 
 
 def registers(form: Attention, tiles: int, keys: int) -> int:
-    """Registers of a thread for scores, and sums of values, with ``tiles`` of 16 rows of a warp; beside them for scores
-    in halves, or for operands of float32, of which each has a register.
+    """Registers of a thread for scores, and sums of values, with ``tiles`` of 16 rows of a warp, and for scores in
+    halves, or for operands of float32, of which each has a register.
     """
     whole = keys // 2 + -(-form.columns.extent // SIDE) * SIDE // 2
     return tiles * (whole + (keys if narrow(form.query).dtype in HALVES else whole) // 4)

@@ -93,7 +93,7 @@ def _matrices(f: CodeEmitter, access: Load, view: tuple[Expr, int], pattern: str
 
 
 def _numbers_below(f: CodeEmitter, access: Load) -> list[list[list[str]]]:
-    """Of a right operand of float32, by rows of columns, the words of both instructions [p] and columns [j]: of rows
+    """Words of a right operand of float32, by rows of columns, of both instructions [p] and columns [j]: of rows
     8 p + 2 t and the one below it, in the order in which ``_numbers_held`` has the left operand's.
     """
     row, (_, values) = row_elements(access.dtype), LANES[1]
@@ -112,7 +112,7 @@ def _numbers_below(f: CodeEmitter, access: Load) -> list[list[list[str]]]:
 
 
 def _numbers_held(f: CodeEmitter, access: Load) -> list[list[str]]:
-    """The words of a left operand of float32 in this thread's registers, as each of two instructions [p] takes them: of
+    """Words of a left operand of float32 in this thread's registers, as each of two instructions [p] takes them: of
     rows g and g + 8 what is at q = 0, then at q = 1.
     """
     words = [f.result(f"load i32, ptr {place}", "int32").text for place in own(f, access, 2 * HALF)]
@@ -188,8 +188,8 @@ def _declared(dtype: str, columns: bool) -> TensorIntrinsic:
 
 
 def _declared_held(dtype: str) -> TensorIntrinsic:
-    """The left operand is what four threads hold of a row: of column 8 p + 2 t + q thread t, at [p, h, q]. Of float32 two
-    instructions of eight products each take it, both sides in the same order of columns and rows.
+    """The left operand is what four threads hold of a row: of column 8 p + 2 t + q thread t, at [p, h, q]. Of float32
+    two instructions of eight products each take it, both sides in the same order of columns and rows.
     """
     function, accumulator = CORES[dtype]
     j, h, e, p, t, q = map(Var, "jheptq")
