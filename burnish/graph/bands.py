@@ -178,8 +178,17 @@ def _masks(new: Rewrite, node: Node, sizes: Magnitudes) -> Iterator[tuple[str, b
     elif node.op == "add" and new.types[node.inputs[0]].dtype in LOWEST:
         for scores, mask in (node.inputs, node.inputs[::-1]):
             if mask not in new.constants and _is_scores(new, scores) and not _is_scores(new, mask):
-                bounded = sizes.element(scores) <= MOST_SCORE
-                yield mask, False, None if bounded else LOWEST[new.types[mask].dtype]
+                low = LOWEST[new.types[mask].dtype]
+                relative = sizes.element(scores) <= MOST_SCORE and not _holds(new, mask, low, FARTHEST)
+                yield mask, False, None if relative else low
+
+
+def _holds(new: Rewrite, name: str, low: float, most: int) -> bool:
+    """Whether a mask is made of a number as low as the lowest float, which needs no greatest one to be known."""
+    value, made = new.value(name), new.producer(name)
+    if value is not None:
+        return value.size == 1 and bool(value.reshape(-1)[0] <= low)
+    return made is not None and most > 0 and any(_holds(new, own, low, most - 1) for own in made.inputs)
 
 
 def _conjuncts(new: Rewrite, name: str) -> Iterator[str]:

@@ -157,6 +157,7 @@ def test_masks_of_finite_numbers_hide_where_scores_have_a_bound(mask: str, hidde
     found = optimize(graph, target=GPU)
     ops = [node.op for node in found.nodes]
     assert ops.count("band" if "causal" in mask else "interval") == 1
+    assert ("reduce_max" in ops) == (mask == "add" and hidden == -1e4)  # the lowest float is so without a greatest one
     (y,), (wanted,) = (evaluate(g, given(graph)).values() for g in (found, graph))
     np.testing.assert_array_equal(y, wanted)  # what is hidden adds nothing to a sum
 
