@@ -172,9 +172,45 @@ class Magnitudes:
         known = matrix is not None and matrix.ndim == 2 and matrix.size <= MOST_ELEMENTS
         if axis != -1 or not known or matrix is None or node.attrs.get("transpose_a"):
             return inf
-        columns = matrix.T if node.attrs.get("transpose_b") else matrix
-        before = self.row(node.inputs[0], -1)
-        return inf if before == inf else before * spectral_norm(columns, width)
+        columns = (matrix.T if node.attrs.get("transpose_b") else matrix).astype(np.float64)
+        before, scale, shift = self._affine(node.inputs[0], len(columns))
+        if before == inf:
+            return inf
+        return before * spectral_norm(scale[:, None] * columns, width) + _longest(shift @ columns, -1, width)
+
+    def _affine(self, name: str, extent: int) -> tuple[float, np.ndarray, np.ndarray]:
+        """Rows as ``r * scale + shift``, both constants: the norm of the longest r, and these."""
+        scale, shift = np.ones(extent), np.zeros(extent)
+        while (node := self.graph.producer(name)) is not None:
+            if node.op in ("cast", "identity"):
+                name = node.inputs[0]
+                continue
+            if node.op in ("layer_norm", "rms_norm"):
+                parts = [part for n in node.inputs[1:] if (part := self._vector(n, extent)) is not None]
+                last = node.attrs.get("axis", -1) in (-1, len(self.graph.types[name].shape) - 1)
+                if last and len(parts) == len(node.inputs) - 1:
+                    shift = shift + scale * parts[1] if len(parts) > 1 else shift
+                    return sqrt(extent), scale * parts[0] if parts else scale, shift
+            found = self._term(node, extent) if node.op in ("add", "mul") else None
+            if found is None:
+                break
+            name, vector = found
+            scale, shift = (scale, shift + scale * vector) if node.op == "add" else (scale * vector, shift)
+        return self.row(name, -1), scale, shift
+
+    def _term(self, node: Node, extent: int) -> tuple[str, np.ndarray] | None:
+        """The operand of a sum or product by a constant of the last axis, and that."""
+        for name, other in (node.inputs, node.inputs[::-1]):
+            vector = self._vector(other, extent)
+            if vector is not None and self.graph.types[name].shape == self.graph.types[node.outputs[0]].shape:
+                return name, vector
+        return None
+
+    def _vector(self, name: str, extent: int) -> np.ndarray | None:
+        """A constant that is one number, or one for each element of the last axis."""
+        value = self.graph.value(name)
+        known = value is not None and (value.size == 1 or (value.size == extent == value.shape[-1]))
+        return np.broadcast_to(value.reshape(-1).astype(np.float64), (extent,)) if known and value is not None else None
 
 
 def spectral_norm(matrix: np.ndarray, width: int) -> float:

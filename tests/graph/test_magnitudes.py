@@ -101,6 +101,22 @@ def test_bounds_of_constants_are_what_they_are() -> None:
     )
 
 
+@pytest.mark.parametrize("form", ["layer_norm", "written out"])
+def test_scales_are_bounded_with_the_weights_that_multiply_them(form: str) -> None:
+    """Of trained networks few elements have large scales, and small weights."""
+    scale, bias, matrix = np.ones(WIDE, "f4"), normal(WIDE), normal(WIDE, 8)
+    scale[3], matrix[3] = 100.0, matrix[3] / 100
+    b = GraphBuilder()
+    x = b.input("x", (2, ROWS, WIDE))
+    if form == "layer_norm":
+        x = b.add("layer_norm", x, b.constant(scale), b.constant(bias))
+    else:
+        x = b.add("add", b.add("mul", written_out(b, x), b.constant(scale)), b.constant(bias))
+    q = b.add("matmul", x, b.constant(matrix))
+    whole = sqrt(WIDE) * np.linalg.norm(scale[:, None] * matrix, 2) + np.linalg.norm(bias @ matrix)
+    np.testing.assert_allclose(bounds(b.build(q)).row(q), whole, rtol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(40, 12), (3, 12)])
 @pytest.mark.parametrize("width", [4, 12])
 def test_spectral_norms_of_columns(shape: tuple[int, int], width: int) -> None:
