@@ -11,7 +11,7 @@ from burnish.ops import OPERATORS
 
 HOUSE = Path(burnish.__file__).parent
 ROOMS = ("graph", "kernels", "lower", "memory", "pipeline", "runtime", "array", "driver", "measure", "tune", "parallel")
-# Rules about named operators: they replace, make, or estimate nodes of these.
+# Rules about named operators: they replace, make, estimate, or bound nodes of these.
 RULES = {
     f"graph/{name}.py"
     for name in (
@@ -33,6 +33,7 @@ RULES = {
         "halves",
         "integer_products",
         "join",
+        "magnitudes",
         "narrow_selections",
         "recurrence",
         "requantize",

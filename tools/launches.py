@@ -237,8 +237,9 @@ def training_steps(
     optimizer = bn.SGD(0.1, momentum=0.9) if name == "resnet18" else bn.AdamW(1e-3)
     recipe = bn.Train(optimizer=optimizer, precision=precision, parameters=tuple(found.parameters))
     noted: dict[str, KernelWork] = {}
-    step = training_graph(gather_attention(found.graph), recipe)
-    return totals(compile_kernels(step, target(machine), make=counted(noted, assembled)), noted)
+    own = target(machine)
+    step = training_graph(gather_attention(found.graph, own.rounded), recipe)
+    return totals(compile_kernels(step, own, make=counted(noted, assembled)), noted)
 
 
 def inductor_step_kernels(name: str, layers: int) -> int:

@@ -9,11 +9,11 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from burnish.codegen.addressing import BufferPlace
-from burnish.codegen.gridcode import GridCode, LaunchCode
+from burnish.codegen.gridcode import GridCode, LaunchCode, Resources
 from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.llvm import FunctionEmitter, KernelModule
 from burnish.codegen.objects import parse, target_machine
-from burnish.codegen.ptxas import assemble
+from burnish.codegen.ptxas import assemble_without_spills
 from burnish.codegen.resolve import Resolver
 from burnish.codegen.sharing import shared_places, with_dynamic
 from burnish.errors import ScheduleError, TargetError
@@ -42,7 +42,9 @@ def compile_grid(program: LoopProgram, target: Target, assembled: bool = True) -
     shared = [shared_places(launch, target) for launch in found.launches]
     moved = {name: place for places, nbytes in shared if nbytes for name, place in places.items()}
     ptx = to_ptx(with_dynamic(text, moved), target)
-    cubin, report = assemble(ptx, target.cpu) if assembled else (b"", {})
+    cubin, report = b"", dict[str, Resources]()
+    if assembled:
+        ptx, cubin, report = assemble_without_spills(ptx, target.cpu)
     codes = tuple(
         LaunchCode(name, launch.grid, launch.block, report.get(name), nbytes)
         for name, launch, (_, nbytes) in zip(names, found.launches, shared, strict=True)

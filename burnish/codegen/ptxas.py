@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from burnish.errors import TargetError
 
 _log = logging.getLogger("burnish")
 SECONDS = 120.0  # of one kernel: ptxas takes milliseconds, of a kernel that it cannot cope with minutes
+FEW = 64  # registers of a thread, up to which a function that spills may have MORE times as many
+MORE = 2
 
 
 @cache
@@ -53,6 +56,27 @@ def assemble(ptx: str, cpu: str) -> tuple[bytes, dict[str, Resources]]:
         if done.returncode:
             raise TargetError(f"ptxas refuses a kernel for {cpu}: {done.stderr.strip()[:2000]}")
         return result.read_bytes(), resources(done.stderr)
+
+
+def assemble_without_spills(ptx: str, cpu: str) -> tuple[str, bytes, dict[str, Resources]]:
+    """As :func:`assemble`, and the PTX that it is of: with a limit of registers for functions that spill although they
+    have few, which ptxas does to have more blocks at a time on a multiprocessor unless a limit is given.
+    """
+    code, found = assemble(ptx, cpu)
+    few = {name: MORE * r.registers for name, r in found.items() if r.spilled and r.registers <= FEW}
+    if not few:
+        return ptx, code, found
+    allowed = with_registers(ptx, few)
+    other, again = assemble(allowed, cpu)
+    less = sum(r.spilled for r in again.values()) < sum(r.spilled for r in found.values())
+    return (allowed, other, again) if again and less else (ptx, code, found)
+
+
+def with_registers(ptx: str, most: Mapping[str, int]) -> str:
+    """PTX with a limit of the registers of a thread of some kernels, by name."""
+    for name, count in most.items():
+        ptx = re.sub(rf"(\.entry {re.escape(name)}\([^)]*\)\n)", rf"\g<1>.maxnreg {count}\n", ptx)
+    return ptx
 
 
 def resources(report: str) -> dict[str, Resources]:

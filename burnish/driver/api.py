@@ -470,7 +470,8 @@ def _check_rewrite(rewrite: Any) -> None:
 def _step_graph(graph: Graph, train: Train, weights: Collection[str] | None, machine: Target) -> Graph:
     """The step of training of a model as it is compiled for a machine."""
     gathers = machine.machine.dialect.grid is not None  # its templates keep scores of attention in registers
-    return training_graph(gather_attention(graph) if gathers else graph, train, weights, train.recomputes)
+    gathered = gather_attention(graph, machine.rounded) if gathers else graph
+    return training_graph(gathered, train, weights, train.recomputes)
 
 
 def _device(machine: Target) -> Any | None:

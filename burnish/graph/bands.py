@@ -11,6 +11,13 @@ One that a call brings, the same for all rows as padding is, hides what is in fr
 behind the last one. Where these are is found once for all layers that it masks::
 
     where(mask, scores, -inf)  →  interval(where(mask, scores, -inf), true_interval(mask))
+    scores + mask              →  interval(scores + mask, true_interval(mask > max(mask) - HIDING))
+
+A finite number hides a key of a row that shows another one where its exponential, by that of the other, is 0 in
+float32: their scores differ by 104 or more. One as low as the lowest float does so for all scores; one such as -10000
+does where scores, of which a normalization in front bounds the magnitude (``graph/magnitudes.py``), are at most
+``MOST_SCORE``. Results then are the same bits. What is computed of masked scores must be their softmax alone: a second
+mask may hide what the first one shows.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ import numpy as np
 
 from burnish.graph.fusion_properties import operator_facts
 from burnish.graph.graph import Graph, Node
+from burnish.graph.magnitudes import Magnitudes
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.sizes import is_size
 from burnish.machines.target import Target
@@ -29,21 +37,34 @@ FEWEST_KEYS = 65  # more than a block of them
 FARTHEST = 8  # nodes from a product to its scores, and to what a mask is made of
 
 LOWEST = {"float16": -6e4, "bfloat16": -1e30, "float32": -1e30}  # what is below counts for nothing among others
+HIDING = 9800.0  # below what a mask shows: of -10000, which bfloat16 rounds to -9984
+MOST_SCORE = 4500.0  # of which two differ by so much less than HIDING that exp of the rest is 0, rounded or not
+
+Ends = dict[tuple[str, ...], str]  # mask, and how it is read -> the interval that it shows
 
 
 def compute_masks(graph: Graph, target: Target) -> Graph:
     """Graph with bands instead of constant masks, where ``target`` is a grid of threads."""
     if target.machine.dialect.grid is None or not any(node.op in ("where", "add") for node in graph.nodes):
         return graph
-    ends: dict[tuple[str, ...], str] = {}
-    return rewrite(graph, lambda new, node: _rule(new, node, ends))
+    ends: Ends = {}
+    known: list[Magnitudes] = []
+
+    def rule(new: Rewrite, node: Node) -> Sequence[str] | None:
+        if not known:
+            known.append(Magnitudes(new))
+        return _rule(new, node, ends, known[0])
+
+    return rewrite(graph, rule)
 
 
-def _rule(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Sequence[str] | None:
-    found = constant_mask(new, node)
+def _rule(new: Rewrite, node: Node, ends: Ends, sizes: Magnitudes) -> Sequence[str] | None:
+    found = constant_mask(new, node, sizes)
     if found is None:
-        return _measured(new, node, ends)
-    scores, seen = found
+        return _measured(new, node, ends, sizes)
+    scores, seen, hidden = found
+    if hidden > -np.inf and not _is_softmaxed(new, node):
+        return None
     shape = new.types[scores].shape
     if seen.ndim < 2 or seen.shape[-2:] != shape[-2:] or seen.size != seen.shape[-2] * seen.shape[-1]:
         return None
@@ -51,8 +72,10 @@ def _rule(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Sequenc
     return None if between is None else new.replace(node, "band", scores, lower=between[0], upper=between[1])
 
 
-def constant_mask(new: Rewrite, node: Node) -> tuple[str, np.ndarray] | None:
-    """Scores that a constant mask is put on, and where they count."""
+def constant_mask(new: Rewrite, node: Node, sizes: Magnitudes | None = None) -> tuple[str, np.ndarray, float] | None:
+    """Scores that a constant mask is put on, where they count, and the number that hides others: minus infinity, or,
+    where every row shows a key, the lowest float or one that is low enough by the ``sizes`` of scores.
+    """
     if node.op == "where":
         cond, chosen, other = node.inputs
         mask, fill = new.value(cond), new.value(other)
@@ -77,9 +100,11 @@ def constant_mask(new: Rewrite, node: Node) -> tuple[str, np.ndarray] | None:
     t = new.types[scores]
     if t.dtype not in LOWEST or t.shape != new.source.types[node.outputs[0]].shape:
         return None
-    if hidden > LOWEST[t.dtype] or (hidden > -np.inf and not seen.any(-1).all()):
+    if hidden > -np.inf and not seen.any(-1).all():
         return None  # where nothing counts, finite scores are all the same
-    return scores, seen
+    if hidden > LOWEST[t.dtype] and (sizes is None or hidden > -HIDING or sizes.element(scores) > MOST_SCORE):
+        return None
+    return scores, seen, hidden
 
 
 def diagonals(seen: np.ndarray) -> tuple[int, int] | None:
@@ -100,14 +125,14 @@ def diagonals(seen: np.ndarray) -> tuple[int, int] | None:
 # --- masks that a call brings -----------------------------------------------------------------------------------------
 
 
-def _measured(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Sequence[str] | None:
+def _measured(new: Rewrite, node: Node, ends: Ends, sizes: Magnitudes) -> Sequence[str] | None:
     """Scores under a mask that is no constant, with what it hides at both ends as an interval; ``ends``: those that are
     known, by mask.
     """
     shape = new.source.types[node.outputs[0]].shape
     if len(shape) < 3 or is_size(shape[-1]) or shape[-1] < FEWEST_KEYS or not _is_softmaxed(new, node):
         return None
-    for mask, turned, low in _masks(new, node):
+    for mask, turned, low in _masks(new, node, sizes):
         if new.types[mask].shape[-1:] != shape[-1:]:
             continue
         key = (mask, str(turned), str(low))
@@ -115,20 +140,28 @@ def _measured(new: Rewrite, node: Node, ends: dict[tuple[str, ...], str]) -> Seq
             first = _first_row(new, mask)
             if first is None:
                 continue
-            if new.types[mask].dtype != "bool":
-                first = new.add("greater", first, new.constant(np.array(low), dtype=new.types[mask].dtype))
-            elif turned:
-                first = new.add("logical_not", first)
-            ends[key] = new.add("true_interval", first)
+            ends[key] = new.add("true_interval", _shown(new, first, turned, low))
         name = new.fresh(f"{node.outputs[0]}.masked")
         masked = new.add(node.op, *node.inputs, name=name, node=node.name, **node.attrs)
         return new.replace(node, "interval", masked, ends[key])
     return None
 
 
-def _masks(new: Rewrite, node: Node) -> Iterator[tuple[str, bool, float]]:
+def _shown(new: Rewrite, mask: str, turned: bool, low: float | None) -> str:
+    """Where a mask shows keys, see :func:`_masks`."""
+    dtype = new.types[mask].dtype
+    if dtype == "bool":
+        return new.add("logical_not", mask) if turned else mask
+    if low is not None:
+        return new.add("greater", mask, new.constant(np.array(low), dtype=dtype))
+    top = new.add("reduce_max", mask, axes=(len(new.types[mask].shape) - 1,), keepdims=True)
+    return new.add("greater", mask, new.add("add", top, new.constant(np.array(-HIDING), dtype=dtype)))
+
+
+def _masks(new: Rewrite, node: Node, sizes: Magnitudes) -> Iterator[tuple[str, bool, float | None]]:
     """Masks of scores, of a node that may put one on them: where bools hold, or where they do not (turned), or
-    numbers are above a low one. All that it shows is where each of these shows something.
+    numbers are above a low one; None: above what is ``HIDING`` below their greatest one. All that it shows is where
+    each of these shows something.
     """
     if node.op == "where":
         cond, chosen, other = node.inputs
@@ -137,14 +170,25 @@ def _masks(new: Rewrite, node: Node) -> Iterator[tuple[str, bool, float]]:
         if fill is None or fill.size != 1 or cond in new.constants or not _is_scores(new, scores):
             return
         hidden = float(fill.reshape(-1)[0])
-        if hidden <= LOWEST.get(new.types[scores].dtype, -np.inf):
+        low = LOWEST.get(new.types[scores].dtype)
+        if low is not None and (hidden <= low or (hidden <= -HIDING and sizes.element(scores) <= MOST_SCORE)):
             yield cond, turned, 0.0
         if hidden == -np.inf and not turned:  # where nothing counts, finite scores are all the same
             yield from ((part, False, 0.0) for part in _conjuncts(new, cond))
     elif node.op == "add" and new.types[node.inputs[0]].dtype in LOWEST:
         for scores, mask in (node.inputs, node.inputs[::-1]):
             if mask not in new.constants and _is_scores(new, scores) and not _is_scores(new, mask):
-                yield mask, False, LOWEST[new.types[mask].dtype]
+                low = LOWEST[new.types[mask].dtype]
+                relative = sizes.element(scores) <= MOST_SCORE and not _holds(new, mask, low, FARTHEST)
+                yield mask, False, None if relative else low
+
+
+def _holds(new: Rewrite, name: str, low: float, most: int) -> bool:
+    """Whether a mask is made of a number as low as the lowest float, which needs no greatest one to be known."""
+    value, made = new.value(name), new.producer(name)
+    if value is not None:
+        return value.size == 1 and bool(value.reshape(-1)[0] <= low)
+    return made is not None and most > 0 and any(_holds(new, own, low, most - 1) for own in made.inputs)
 
 
 def _conjuncts(new: Rewrite, name: str) -> Iterator[str]:

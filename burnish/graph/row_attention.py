@@ -7,7 +7,8 @@ copied. Used where a target's templates keep scores and shares in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 from burnish.graph.bands import constant_mask, diagonals
@@ -21,15 +22,17 @@ from burnish.ops.row_attention import exchanged
 Band = tuple[int, int]  # lowest and highest key - row that counts
 
 
-def gather_attention(graph: Graph) -> Graph:
-    """``graph`` with such nodes; what they replace is gone where nothing else reads it."""
+def gather_attention(graph: Graph, tiled: Collection[str] = ()) -> Graph:
+    """``graph`` with such nodes; what they replace is gone where nothing else reads it. ``tiled``: types, but for
+    halves, whose gradients tensor cores compute, as float32 where it may be rounded.
+    """
     if not any(node.op == "softmax" for node in graph.nodes):
         return graph
-    gathered = eliminate(rewrite(graph, _attention))
+    gathered = eliminate(rewrite(graph, partial(_attention, tiled)))
     return eliminate(rewrite(gathered, _moved))
 
 
-def _attention(new: Rewrite, node: Node) -> Sequence[str] | None:
+def _attention(tiled: Collection[str], new: Rewrite, node: Node) -> Sequence[str] | None:
     """Attention that ends in a product."""
     attrs: Any = node.attrs
     if node.op != "matmul" or attrs.get("transpose_a") or attrs.get("transpose_b"):
@@ -65,9 +68,11 @@ def _attention(new: Rewrite, node: Node) -> Sequence[str] | None:
     shared = [_shared(new, name) for name in (key, value)]
     if None not in shared and len({new.types[name].shape[-3] for name in shared if name is not None}) == 1:
         key, value = (name for name in shared if name is not None)
-    seen: dict[str, int] = {} if band is None else {"lower": band[0], "upper": band[1]}
+    own: dict[str, int] = {} if band is None else {"lower": band[0], "upper": band[1]}
+    if types[0].dtype in tiled:
+        own["tiled"] = True
     operands = (query, key, value)
-    return new.add_many("row_attention", *operands, names=node.outputs, node=node.name, scale=scale, **seen)[:1]
+    return new.add_many("row_attention", *operands, names=node.outputs, node=node.name, scale=scale, **own)[:1]
 
 
 def _moved(new: Rewrite, node: Node) -> Sequence[str] | None:
@@ -118,7 +123,7 @@ def _step(new: Rewrite, name: str) -> tuple[str, float, Band | None] | None:
     masked = constant_mask(new, node)
     if masked is None:
         return None
-    scores, seen = masked
+    scores, seen, _ = masked
     shape = new.types[scores].shape
     if seen.ndim < 2 or seen.shape[-2:] != shape[-2:] or seen.size != shape[-2] * shape[-1] or not seen.any(-1).all():
         return None

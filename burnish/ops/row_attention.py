@@ -50,8 +50,8 @@ def exchanged(rank: int) -> tuple[int, ...]:
 
 
 def _gradient(a: Application) -> list[str | None]:
-    """In halves by :func:`row_attention_query_gradient` and :func:`row_attention_key_gradient`; others by products of
-    blocks of rows, whose scores are in memory.
+    """In halves, and where it is ``tiled``, by :func:`row_attention_query_gradient` and
+    :func:`row_attention_key_gradient`; else by products of blocks of rows, whose scores are in memory.
     """
     (q, k, v), (seed, logs_seed) = a.inputs, a.seeds
     (shape, dtype), (keys_shape, _), (values_shape, _) = a.types
@@ -68,9 +68,10 @@ def _gradient(a: Application) -> list[str | None]:
         sums = a.add("sub", sums, logs_seed)
     widths = (shape[-1], values_shape[-1])
     fits = max(widths) <= MOST_COLUMNS and min(shape[-2], keys_shape[-2]) >= FEWEST_ROWS
-    if dtype not in BLOCKWISE or not fits:
+    attrs = dict(a.attrs)
+    if not (attrs.pop("tiled") or dtype in BLOCKWISE) or not fits:
         return _by_blocks(a, seed, sums)
-    operands, attrs = (q, k, v, seed, a.outputs[1], sums), dict(a.attrs)
+    operands = (q, k, v, seed, a.outputs[1], sums)
     found: list[str | None] = [None, None, None]
     if a.wanted[0]:
         found[0] = a.add("row_attention_query_gradient", *operands, **attrs)
@@ -228,14 +229,17 @@ def row_attention(
     lower: int | None = None,
     upper: int | None = None,
     inside: bool = False,
+    tiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """``softmax(scale * Q K') V`` over [..., heads, rows, depth], [..., heads, keys, depth] and [..., heads, keys,
     columns] (Vaswani et al. 2017), and the logarithm of each row's sum of exponentials, [..., heads, rows].
 
     Row i sees key j where j - i is in ``lower`` to ``upper``; None: any. Several heads of queries, one after another,
     may share a head of keys and values. ``inside``: the result is [..., rows, heads, columns]. Sums and shares are
-    float32, the latter of halves rounded before they weigh.
+    float32, the latter of halves rounded before they weigh. ``tiled``: gradients of float32 and float64, as of halves,
+    compute all scores again beside the sums that they weigh, as tensor cores do.
     """
+    del tiled  # of the gradient alone
     x = _Operands(query, key, value, inside)
     scores, axes = x.scores(name, scale, lower, upper), (len(x.lead) + 2,)
     top = reduce_stage(f"{name}.max", "max", scores.shape, axes, lambda *i: scores[i])

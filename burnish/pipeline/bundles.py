@@ -19,7 +19,7 @@ from burnish.loops.tensor import placeholder, stages
 from burnish.ops import OPERATORS, is_opaque
 
 SHORT = 1 << 16  # bytes of tensors that may as well be there earlier, or later
-MOST_TERMS = 64  # of a reduction that one thread computes
+MOST_TERMS = 128  # of a reduction that one thread computes
 MOST_HELD = 32 << 20  # bytes that such a reduction reads, which are there until it is computed
 MOST_TENSORS = 384  # of a bundle: their addresses are parameters of a launch, which are 4 KiB in all
 

@@ -2,12 +2,13 @@
 has a price.
 
 A product whose depth is split over blocks leaves partial sums, which a launch of its own adds up. Where nothing needs
-the product before the end of a step of training, the parts are kept, and added up where parameters are updated, in one
-launch for all (:mod:`burnish.pipeline.bundles`).
+the product before the end of a step of training, the parts are kept, and added up by the map that reads them, where
+parameters are updated, in one launch for all (:mod:`burnish.pipeline.bundles`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -16,12 +17,12 @@ from burnish.graph.fuse import Group
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, Node, infer_types
 from burnish.loops.expr import ITEM_BYTES, Reduce
-from burnish.loops.tensor import placeholder
+from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops import OPERATORS
 from burnish.ops.part import attributes_of
 from burnish.ops.partial_sums import product_of
 
-MOST_PARTS = 64  # which a thread adds up
+MOST_PARTS = 128  # which a thread adds up
 MOST_BYTES = 32 << 20  # of all parts of a product: more of them cost more memory than a launch does time
 IMAGE = 4  # dimensions
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of these: channels last, and back
@@ -39,16 +40,37 @@ def defer_sums(
     late = _late(graph, groups, is_map)
     made = {name: number for number, group in enumerate(groups) for name in group.outputs}
     placed: list[list[Group]] = [[] for _ in groups]
+    readers = Counter(name for group in groups for name in group.inputs)
+    sums: dict[str, tuple[int, Group]] = {}  # what adds partial sums up, by its result, and its place
     for number, group in enumerate(groups):
         product = number in late and group.anchor is not None and not is_map(group)
         split = _split(graph, group, parts, channels_last) if product else None
         if split is None:
+            read = next((name for name in group.inputs if name in sums and readers[name] == 1), None)
+            if read is not None and is_map(group) and _adds_there(graph, group, read):
+                place, last = sums.pop(read)
+                placed[place].remove(last)
+                group = _together(graph, last, group)
             placed[number].append(group)
             continue
         graph, first, last = split
         placed[max((made[name] for name in first.inputs if name in made), default=0)].append(first)
         placed[number].append(last)
+        sums[last.outputs[0]] = (number, last)
     return graph, [group for found in placed for group in found]
+
+
+def _adds_there(graph: Graph, group: Group, sums: str) -> bool:
+    """Whether a map that reads sums may add them up itself: none of them for several of its elements."""
+    maps = all(facts_of(graph, node).kind == "injective" for node in group.nodes)
+    fits = graph.types[group.outputs[0]].size <= graph.types[sums].size
+    return maps and fits and sums not in graph.outputs
+
+
+def _together(graph: Graph, last: Group, group: Group) -> Group:
+    """Group of what adds partial sums up, and the map that reads them."""
+    nodes = (*last.nodes, *group.nodes)
+    return Group(nodes, _read(nodes, graph), group.outputs, last.anchor)
 
 
 def _late(graph: Graph, groups: Sequence[Group], is_map: Callable[[Group], bool]) -> set[int]:
@@ -76,29 +98,48 @@ def _split(graph: Graph, group: Group, parts: Parts, channels_last: bool) -> tup
     it is not one that is split.
     """
     count, more = 1, parts(graph, group)
+    allowed, found = _counts(graph, group) if more > 1 else [], None
     while more > 1:  # as long as a kernel of that many would itself be split
-        count *= more
-        found = _in_parts(graph, group, count, channels_last)
+        larger = [n for n in allowed if n > count]
+        count = min((n for n in larger if n >= count * more), default=max(larger, default=0))
+        found = _in_parts(graph, group, count, channels_last) if count else None
         if found is None:
             return None
         more = parts(found[0], found[1])
-    return found if count > 1 else None
+    return found
+
+
+def _counts(graph: Graph, group: Group) -> list[int]:
+    """Numbers of equal parts of a product's longest axis that are not too many, nor too large together; ascending."""
+    defined = _defined(graph, group)
+    if defined is None:
+        return []
+    product = defined[1]
+    longest = max(axis.extent for axis in product.body.axes) if isinstance(product.body, Reduce) else 1
+    most = min(MOST_PARTS, MOST_BYTES // (prod(product.shape) * ITEM_BYTES[product.dtype]))
+    return [n for n in range(2, most + 1) if longest % n == 0]
+
+
+def _defined(graph: Graph, group: Group) -> tuple[Tensor, Tensor] | None:
+    """The only result of a group's product, and the sum of products that it is, perhaps converted; None of others."""
+    anchor = group.anchor
+    assert anchor is not None
+    inputs = [placeholder(graph.types[n].shape, graph.types[n].dtype, f"x{i}") for i, n in enumerate(anchor.inputs)]
+    outputs = OPERATORS[anchor.op].define("y", inputs, anchor.attrs)
+    product = product_of(outputs[0]) if len(outputs) == 1 else None
+    return None if product is None else (outputs[0], product)
 
 
 def _in_parts(graph: Graph, group: Group, count: int, channels_last: bool) -> tuple[Graph, Group, Group] | None:
-    """Product split into ``count`` partial sums, see :func:`_split`; None of one that is not so long."""
+    """Product split into ``count`` partial sums, of :func:`_counts`; None of one that more than these wait for."""
     anchor = group.anchor
     assert anchor is not None
     front, behind = _around(group, anchor)
     inside = {name for node in front for name in node.outputs}
-    inputs = [placeholder(graph.types[n].shape, graph.types[n].dtype, f"x{i}") for i, n in enumerate(anchor.inputs)]
-    outputs = OPERATORS[anchor.op].define("y", inputs, anchor.attrs)
-    product = product_of(outputs[0]) if len(outputs) == 1 else None
-    if product is None or any(name in inside for node in behind for name in node.inputs):
+    defined = _defined(graph, group)
+    if defined is None or any(name in inside for node in behind for name in node.inputs):
         return None
-    longest = max(axis.extent for axis in product.body.axes) if isinstance(product.body, Reduce) else 1
-    if longest % count or count > MOST_PARTS or count * prod(product.shape) * ITEM_BYTES[product.dtype] > MOST_BYTES:
-        return None
+    whole, product = defined
     turned = channels_last and len(product.shape) == IMAGE
     order = LAST if turned else tuple(range(len(product.shape)))
     attrs: dict[str, Attribute] = {
@@ -108,7 +149,7 @@ def _in_parts(graph: Graph, group: Group, count: int, channels_last: bool) -> tu
     (result,) = anchor.outputs
     sums = f"{result}/parts"
     first = replace(anchor, op="partial_sums", outputs=(sums,), attrs={**attrs, "count": count, "order": order})
-    nodes = _added(sums, result, turned, graph.types[result].dtype if product is not outputs[0] else None)
+    nodes = _added(sums, result, turned, graph.types[result].dtype if product is not whole else None)
     own = (*front, first)
     made = Group(own, _read(own, graph), (sums,), first)
     added = (*nodes, *behind)

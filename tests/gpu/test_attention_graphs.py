@@ -112,6 +112,45 @@ class Padded(Called):
         return self.function(q, k, v, shown)
 
 
+class Encoder(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Attention of two heads as exports of BERT have it: behind a normalization, with numbers added to hide keys."""
+
+    def __init__(self, hidden: float, width: int = 32) -> None:
+        super().__init__()
+        self.hidden, self.rows = hidden, 16
+        self.norm = torch.nn.LayerNorm(width)
+        self.q, self.k, self.v = (torch.nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x: Any, shown: Any) -> Any:
+        x = self.norm(x)
+        rows = self.q(x[:, : self.rows]), self.k(x), self.v(x)
+        q, k, v = (y.view(*y.shape[:2], 2, -1).transpose(1, 2) for y in rows)
+        mask = (1.0 - shown[:, None, None, :].to(x.dtype)) * self.hidden
+        return torch.softmax(q @ k.transpose(-1, -2) / 4.0 + mask, -1) @ v
+
+
+LOWEST = float(torch.finfo(torch.float16).min)
+
+
+@pytest.mark.parametrize("hidden", [-10000.0, pytest.param(LOWEST, marks=pytest.mark.slow)])
+def test_keys_that_ten_thousand_hides_are_not_loaded(hidden: float) -> None:
+    torch.manual_seed(0)
+    net, x, place = Encoder(hidden).half(), torch.randn(2, 96, 32, dtype=torch.float16), torch.arange(96)
+    own, emulator = target("cuda:sm_80"), GridEmulator()
+    own = replace(own, machine=own.machine.with_(device=lambda: emulator))
+    module = bn.compile(net, (x, torch.ones(2, 96, dtype=torch.int64)), target=own)
+    assert sum("attention" in row["template"] for row in module.info["kernels"]) == 1
+    exact, loaded = Encoder(hidden).double(), []
+    exact.load_state_dict(net.state_dict())
+    for lengths in ([96, 96], [33, 20]):
+        shown = (place[None] < torch.tensor(lengths)[:, None]).long()
+        before = emulator.counts.global_load_bytes
+        found = np.asarray(module(x, shown), np.float64)
+        loaded.append(emulator.counts.global_load_bytes - before)
+        np.testing.assert_allclose(found, exact(x.double(), shown).detach().numpy(), atol=4e-3)
+    assert loaded[0] > loaded[1]
+
+
 @pytest.mark.parametrize(("rows", "machine"), [(32, "cuda:sm_80"), (1, "cuda:sm_80"), (64, "cuda:sm_90a")])
 def test_keys_behind_the_end_of_a_sequence_are_not_loaded(rows: int, machine: str) -> None:
     torch.manual_seed(0)

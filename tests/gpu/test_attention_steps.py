@@ -133,6 +133,20 @@ def test_a_step_on_a_gpu_is_the_cpus(precision: str | None) -> None:
         np.testing.assert_allclose(there.state[name], here.state[name], rtol=rough, atol=rough / 10)
     kinds = [row["template"] for row in there.info["kernels"]]
     assert any("attention" in kind for kind in kinds)
+    assert (kinds.count("tensor_attention_gradient") == 2) == (precision is not None), "float32 is strict"
+
+
+def test_gradients_of_float32_are_on_tensor_cores_where_products_may_round() -> None:
+    graph, recipe = layer(True), bn.Train("mse", bn.SGD(0.1), parameters=("w", "bias"))
+    own, rough = target("cuda:sm_80,tf32"), 5e-3
+    there, here = (bn.compile(graph, train=recipe, target=t) for t in (emulated(own), "cpu"))
+    kinds = [row["template"] for row in there.info["kernels"]]
+    assert kinds.count("tensor_attention_gradient") == 2 and "tensor_attention" in kinds
+    given: list[Any] = [*feeds(graph), np.zeros(SHAPE, "f4")]
+    for _ in range(2):
+        np.testing.assert_allclose(there(*given), here(*given), rtol=rough)
+    for name in ("w", "bias"):
+        np.testing.assert_allclose(there.state[name], here.state[name], rtol=rough, atol=rough / 10)
 
 
 def test_memory_of_a_step_is_linear_in_the_rows() -> None:

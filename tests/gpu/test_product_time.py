@@ -99,6 +99,25 @@ def test_few_rows_read_their_matrix_on_most_multiprocessors(sizes: tuple[int, in
     assert int(knobs.get("tile_m") or str(knobs["tile"]).split("x")[0]) <= max(rows, 16)
 
 
+def test_streamk_is_predicted_by_the_same_model() -> None:
+    """Where tiles fill waves it is what blocks of whole tiles take; never faster than memory or the tensor cores."""
+    from benchmarks.gpu_streamk import predicted as both
+    from benchmarks.gpu_streamk import streamk_seconds
+
+    task = matmul(1408, 1536, 4096, "bfloat16")  # 132 tiles of 128 x 128
+    form = product(task)
+    assert form is not None
+    work = ProductSize.of(form, task, H100)
+    whole = [b for b in warpgroup_blocks(form, H100) if (b.rows, b.columns) == (128, 128)]
+    for block in whole:
+        assert streamk_seconds(work, block, H100) == pytest.approx(seconds(work, block, H100), rel=0.02)
+    for sizes in ((16, 4096, 4096), (2048, 2048, 2048)):
+        row = both(*sizes, "bfloat16", H100)
+        rows, columns, depth = sizes
+        least = max(2 * depth * columns / H100.memory_bandwidth, 2 * rows * columns * depth / 989e12)
+        assert least < row.streamk_us * 1e-6 <= 1.05 * row.today_us * 1e-6
+
+
 def test_layers_of_one_sentence_split_only_deep_products() -> None:
     """BERT at 128 tokens: of its four products one has a depth that is worth another launch."""
     layers = [(128, 768, 768), (128, 2304, 768), (128, 3072, 768), (128, 768, 3072)]

@@ -153,6 +153,23 @@ def test_partial_sums_of_an_operator_add_up_to_it() -> None:
             b.add("partial_sums", x, x if name == "operator" else w, **own)
 
 
+def test_parts_of_a_sum_divide_its_longest_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of two parts that would itself be split into three is one of eight: six are no parts of eight rows."""
+    from burnish.driver.compilation import compile_kernels
+    from burnish.train.step import training_graph
+    from tools.launches import KernelWork, counted
+
+    more = {0: 2, 2: 3}  # by the number of parts that there are
+    parts = lambda graph, group: more.get(group.anchor.attrs.get("count", 0), 1)  # noqa: E731
+    monkeypatch.setattr(plan, "_parts", lambda *_: parts)
+    found: dict[str, KernelWork] = {}
+    made = compile_kernels(training_graph(residual(), recipe("bfloat16")), GPU, make=counted(found))
+    counts = [
+        s.group.anchor.attrs["count"] for s in made.stages if s.group.anchor and s.group.anchor.op == "partial_sums"
+    ]
+    assert counts == [8]  # of the first layer; others have sums of no more than two rows
+
+
 # --- graphs -----------------------------------------------------------------------------------------------------------
 
 

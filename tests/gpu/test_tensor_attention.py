@@ -23,7 +23,7 @@ from burnish.lower.barriers import check_barriers, count_barriers, without_barri
 from burnish.machines.target import Target, target
 from burnish.runtime.gpu.records import LaunchCounts
 from tests.gpu.attentions import Attended, attended
-from tests.gpu.cases import SM80, execute
+from tests.gpu.cases import SM80, TF32, execute
 from tests.gpu.test_barriers import KNOWN, run
 
 SM90 = target("cuda:sm_90a")
@@ -41,6 +41,10 @@ CASES: Mapping[str, tuple[str, Attended, Mapping[str, int]]] = {
     "across_groups": (
         "warpgroup_attention", attended(40, 104, 72, heads=45, dtype="float16", across=True, causal=True), {"keys": 64}
     ),
+    "rounded": (
+        "tensor_attention", attended(40, 70, 24, 40, heads=1, dtype="float32", causal=True, scale=0.3),
+        {**SMALL, "tiles": 2},
+    ),
     "groups": ("warpgroup_attention", attended(80, 100, 64, heads=45, dtype="float16"), {"groups": 2}),
     "panels": ("warpgroup_attention", attended(70, 130, 128, heads=45, dtype="bfloat16", causal=True), {"stages": 3}),
     "long": ("warpgroup_attention", attended(40, 130, 40, heads=45, dtype="float16"), {"keys": 128}),
@@ -50,7 +54,7 @@ CASES: Mapping[str, tuple[str, Attended, Mapping[str, int]]] = {
 def programmed(name: str, heads: int | None = None) -> tuple[LoopProgram, Attended, Target]:
     """The scheduled program of a case; of fewer ``heads``, by the choice that is made for all."""
     template, case, choice = CASES[name]
-    machine = SM90 if template == "warpgroup_attention" else SM80
+    machine = SM90 if template == "warpgroup_attention" else TF32 if case.dtypes[0] == "float32" else SM80
     match = template_called(template, machine).on(case.task(), machine)
     if heads is not None:
         case = replace(case, shapes=[(1, heads, *shape[2:]) for shape in case.shapes])
@@ -65,12 +69,12 @@ def checked(name: str) -> LaunchCounts:
     program, case, machine = programmed(name, 1 if CASES[name][0] == "warpgroup_attention" else None)
     (result,), _, counts = execute(compile_grid(program, machine, assembled=False), case)
     (wanted,) = evaluate(case.task().outputs, case.arrays(), "float64")  # scores are not rounded to halves here either
-    allowed = 1e-2 if case.dtypes[0] == "bfloat16" else 1.5e-3
+    allowed = {"bfloat16": 1e-2, "float32": 4e-3}.get(case.dtypes[0], 1.5e-3)
     assert np.abs(result.astype(np.float64) - wanted).max() <= allowed * np.abs(wanted).max()
     return counts
 
 
-@pytest.mark.parametrize("name", ["plain", "tails", "causal", "masked", "wide", "across"])
+@pytest.mark.parametrize("name", ["plain", "tails", "causal", "masked", "wide", "across", "rounded"])
 def test_attention_by_warps_is_right(name: str) -> None:
     counts = checked(name)
     assert counts.conflicts_per_ideal == 1.0 or name in ("tails", "wide")
@@ -126,6 +130,18 @@ def test_defaults_spill_nothing(case: Attended, template: str) -> None:
     if template != "attention":
         assert ("wgmma.mma_async" if template == "warpgroup_attention" else "mma.sync") in code.ptx
         assert "cvt.rn.f16x2" in code.ptx or "cvt.rn.bf16x2" in code.ptx  # exponentials are packed in pairs
+
+
+@pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("machine", [TF32, SM90.with_precision("tf32")], ids=["sm_80", "sm_90a"])
+@pytest.mark.parametrize("width", [64, 128, pytest.param(256, marks=pytest.mark.slow)])
+def test_defaults_of_float32_spill_nothing(width: int, machine: Target) -> None:
+    match = first_match(attended(1024, 1024, width, heads=16, causal=True).task(), machine)
+    assert match.name == "tensor_attention"
+    code = compile_grid(match.apply(match.space.default).program, machine)
+    (launch,) = code.launches
+    assert launch.resources is not None and launch.resources.spilled == 0
+    assert code.ptx.count(".tf32.tf32") > 0
 
 
 def test_scores_are_not_rounded_between() -> None:

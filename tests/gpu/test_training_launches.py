@@ -20,7 +20,7 @@ number of layers: `python -m tools.launches --layers N`. Ours are with the optim
 
 @pytest.mark.parametrize(
     ("name", "launches", "megabytes"),
-    [("gpt", 67, 5100), ("bert", 58, 2150), pytest.param("resnet18", 192, 5700, marks=pytest.mark.slow)],
+    [("gpt", 67, 5100), ("bert", 57, 2150), pytest.param("resnet18", 191, 5700, marks=pytest.mark.slow)],
 )
 def test_launches_and_tensor_cores_of_a_step(name: str, launches: int, megabytes: float) -> None:
     from tools.launches import training_steps
@@ -28,6 +28,15 @@ def test_launches_and_tensor_cores_of_a_step(name: str, launches: int, megabytes
     found = training_steps(name, 1, "bfloat16")
     assert found.launches <= launches <= INDUCTOR_STEPS[name, 1] and found.in_python == 0
     assert found.tensor >= 0.99 and found.megabytes <= megabytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "launches", "megabytes"), [("gpt", 65, 6600), ("bert", 56, 3300)])
+def test_steps_of_float32_are_on_tensor_cores_by_tf32(name: str, launches: int, megabytes: float) -> None:
+    from tools.launches import training_steps
+
+    found = training_steps(name, 1, None, "cuda:sm_90a,tf32")
+    assert found.launches <= launches and found.tensor >= 0.99 and found.megabytes <= megabytes
 
 
 @pytest.mark.slow

@@ -11,19 +11,21 @@ Source: Dao et al. 2022 (FlashAttention), algorithm 4; Dao 2023 (FlashAttention-
 from __future__ import annotations
 
 from burnish.kernels.gpu.attention_gradient_form import AttentionGradient, attention_gradient
+from burnish.kernels.gpu.forms import narrow
 from burnish.kernels.gpu.gradient_tiles import GradientTiles, tiles_of
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.gpu.tensor_attention import MOST_COLUMNS, STAGES, TILES, WARPS, fitting, multiplies_held
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
+from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.program import MOST_BLOCKS
 from burnish.machines.nvptx.exponential import EXP_DIFFERENCE
-from burnish.machines.nvptx.mma import DOT, DOT_HELD, HALVES, ROW_BYTES, SIDE
+from burnish.machines.nvptx.mma import DOT, DOT_HELD, ROW_BYTES, SIDE, row_elements
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 KEYS = (16, 32, 64, 128)  # of a block
-MOST_SUMS = 176  # registers of one thread for both products, weights in halves, and sums
+MOST_SUMS = 176  # registers of one thread for both products, weights as they are multiplied, and sums
 WIDEST = 128  # columns of sums that a block has; wider ones are divided among blocks
 DEFAULT_KEYS = 64
 PLACES = 16  # registers of a thread for the places of what is of several heads
@@ -34,17 +36,23 @@ def parts_of(form: AttentionGradient) -> int:
     return -(-max(s.columns.extent for s in form.sums) // WIDEST)
 
 
+def type_of(form: AttentionGradient) -> str:
+    """The element type of what is multiplied."""
+    return narrow(form.products[0].left).dtype
+
+
 def registers(form: AttentionGradient, tiles: int, keys: int) -> int:
     """Registers of a thread, with ``tiles`` of 16 rows of a warp."""
     parts = parts_of(form)
     sums = sum(tiles_of(s.columns.extent, parts) * SIDE // parts // 2 for s in form.sums)
-    return tiles * (keys + keys // 4 * len(form.sums) + sums) + PLACES * (form.outer.extent > 1)
+    weights = keys * ITEM_BYTES[type_of(form)] // 8 * len(form.sums)
+    return tiles * (keys + weights + sums) + PLACES * (form.outer.extent > 1)
 
 
 def shared_bytes(form: AttentionGradient, warps: int, tiles: int, keys: int, stages: int) -> int:
     """Bytes of shared memory of a block: its own rows, and others of ``stages`` copies under way."""
-    parts = parts_of(form)
-    rows = sum(-(-tiles_of(p.depth.extent, parts) // 4) * ROW_BYTES for p in form.products)
+    parts, row = parts_of(form), row_elements(type_of(form))
+    rows = sum(-(-tiles_of(p.depth.extent, parts) * SIDE // row) * ROW_BYTES for p in form.products)
     return rows * (warps * tiles * SIDE + stages * keys) + stages * keys * 4 * len(form.numbers)
 
 
@@ -56,14 +64,14 @@ def _fitting(form: AttentionGradient, target: Target) -> list[tuple[int, int, in
 
 
 def _form(task: KernelTask, target: Target) -> AttentionGradient | None:
-    """The gradient of attention of halves, with enough rows for a tile."""
+    """The gradient of attention of what tensor cores multiply, with enough rows for a tile."""
     found = attention_gradient(task)
-    if found is None or not multiplies_held(target):
+    if found is None or not multiplies_held(target, type_of(found)):
         return None
     kinds = {e.dtype for p in found.products for e in (p.left, p.right)}
     widest = max(p.depth.extent for p in found.products)
     fits = widest <= MOST_COLUMNS and found.sizes[0] <= MOST_BLOCKS["blockIdx.y"] and found.sizes[1] >= SIDE
-    return found if fits and len(kinds) == 1 and kinds <= {*HALVES} and _fitting(found, target) else None
+    return found if fits and len(kinds) == 1 and _fitting(found, target) else None
 
 
 def _space(task: KernelTask, target: Target, form: AttentionGradient) -> ScheduleSpace:

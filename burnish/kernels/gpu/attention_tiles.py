@@ -15,15 +15,15 @@ from burnish.loops.program import Alloc, For, If, Intrinsic, Stmt, Store, seq
 from burnish.loops.traverse import substitute, transform
 from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, LN2
-from burnish.machines.nvptx.mma import FRAGMENT, SIDE
+from burnish.machines.nvptx.mma import FRAGMENT, HALVES, SIDE, depth_of
 from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
 
 
 class AttentionTiles(WarpTiles):
     """The program of one attention; see its base for what a thread holds.
 
-    Buffers of threads: ``scores``, ``sums``, and the exponentials in halves, ``powers``; numbers of a row, and what the
-    four threads of a row have of it [w, g, tile, h, t].
+    Buffers of threads: ``scores``, ``sums``, and the exponentials in the operands' type, ``powers``; numbers of a row,
+    and what the four threads of a row have of it [w, g, tile, h, t].
     """
 
     column_unit = SIDE  # of the output, that an instruction computes at least
@@ -104,8 +104,8 @@ class AttentionTiles(WarpTiles):
         clear = self.fragment(
             "none", self.key_tiles, Store(self.scores, (*self.own, *self.at("none")), Const(0.0, "float32"))
         )
-        ks, k = self.var("score.ks"), self.var("score.k")
-        panel, inside = ks // (self.panel // SIDE), ks % (self.panel // SIDE) * SIDE + k
+        ks, k, core = self.var("score.ks"), self.var("score.k"), depth_of(self.dtype)
+        panel, inside = ks // (self.panel // core), ks % (self.panel // core) * core + k
         left, right = Load(self.query, (panel, self.row, inside)), Load(key, (panel, self.column("score"), inside))
         if self.by_keys:
             n, j, e = (self.var(f"score.{name}") for name in "nje")
@@ -113,8 +113,9 @@ class AttentionTiles(WarpTiles):
             right = Load(key, (n // per, ks * SIDE + k, n % per * SIDE + j * 8 + self.t * 2 + e))
         product = cast("float32", left) * cast("float32", right)
         store = Store(self.scores, (*self.own, *self.at("score")), product, "sum")
-        nest = self.product("score", self.key_tiles, store, [("score.k", SIDE)])
-        return self.of_threads(clear, For(ks.name, self.deep, "unroll", self.each("tile", self.tiles, nest)))
+        nest = self.product("score", self.key_tiles, store, [("score.k", core)])
+        deep = self.deep * SIDE // core
+        return self.of_threads(clear, For(ks.name, deep, "unroll", self.each("tile", self.tiles, nest)))
 
     def softmax(self) -> Stmt:
         """Exponentials of the scores, in halves, and what was summed before in relation to the new greatest score."""
@@ -197,8 +198,12 @@ class AttentionTiles(WarpTiles):
 
 
 def keys_across(form: Attention) -> bool:
-    """Whether elements of the next keys are neighbours in memory: a row in shared memory then is of many keys."""
-    return moves_fastest(form.key, (form.depth, form.keys)) == 1 and vector_of(narrow(form.key), form.keys) > 1
+    """Whether elements of the next keys are neighbours in memory: a row of halves in shared memory is of many keys."""
+    return (
+        narrow(form.key).dtype in HALVES
+        and moves_fastest(form.key, (form.depth, form.keys)) == 1
+        and vector_of(narrow(form.key), form.keys) > 1
+    )
 
 
 def _in_base_2(score: Expr, product: Load) -> tuple[Expr, TensorIntrinsic]:

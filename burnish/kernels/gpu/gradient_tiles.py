@@ -18,7 +18,7 @@ from burnish.loops.program import Alloc, For, If, Intrinsic, Stmt, Store, seq
 from burnish.loops.simplify import simplify
 from burnish.loops.traverse import loads, substitute, transform
 from burnish.machines.nvptx.exponential import EXP_DIFFERENCE
-from burnish.machines.nvptx.mma import FRAGMENT, SIDE
+from burnish.machines.nvptx.mma import FRAGMENT, SIDE, depth_of
 from burnish.machines.nvptx.warp import QUAD
 
 
@@ -27,7 +27,7 @@ class GradientTiles(WarpTiles):
     and goes through rows. ``parts``: blocks that share the columns of the sums, each with the products of its own.
 
     Buffers of threads: ``held`` of both products and ``sums`` [w, g, t, tile, j, h, e], and the ``weights`` of each sum
-    in halves [w, g, tile, n, t, j, h, e].
+    in the operands' type [w, g, tile, n, t, j, h, e].
     """
 
     def __init__(
@@ -150,14 +150,14 @@ class GradientTiles(WarpTiles):
         """The elements of a product."""
         name, zero = f"product{n}", Const(0.0, "float32")
         clear = self.fragment(f"none{n}", self.key_tiles, Store(self.held[n], (*self.own, *self.at(f"none{n}")), zero))
-        ks, k = self.var(f"{name}.ks"), self.var(f"{name}.k")
-        panel, inside = ks // (self.panel // SIDE), ks % (self.panel // SIDE) * SIDE + k
+        ks, k, core = self.var(f"{name}.ks"), self.var(f"{name}.k"), depth_of(self.dtype)
+        panel, inside = ks // (self.panel // core), ks % (self.panel // core) * core + k
         left = Load(self.own_rows[n], (panel, self.row, inside))
         right = Load(self.other_rows[n], (panel, self.column(name), inside))
         product = cast("float32", left) * cast("float32", right)
         store = Store(self.held[n], (*self.own, *self.at(name)), product, "sum")
-        nest = self.product(name, self.key_tiles, store, [(f"{name}.k", SIDE)])
-        deep = -(-self.form.products[n].depth.extent // SIDE)
+        nest = self.product(name, self.key_tiles, store, [(f"{name}.k", core)])
+        deep = -(-self.form.products[n].depth.extent // core)
         return self.of_threads(clear, For(ks.name, deep, "unroll", self.each("tile", self.tiles, nest)))
 
     def known(self, e: Expr, name: str) -> Expr:
@@ -190,7 +190,7 @@ class GradientTiles(WarpTiles):
         )  # fmt: skip
 
     def weighed(self, n: int) -> Stmt:
-        """Weights in halves, and the products of these with rows that both products have been made of."""
+        """Weights in the operands' type, and the products of these with rows that both products have been made of."""
         s, name, last = self.form.sums[n], f"sum{n}", f"half{n}"
         j, e, tile = (self.var(f"{last}.{part}") for part in "jen")
         place = (self.w, self.g, self.tile, tile, self.t, j, self.h, e)

@@ -116,9 +116,27 @@ def small_copies(form: ContractionForm, depth: int, sides: Sequence[int]) -> flo
     return max(found, 0.0)
 
 
-def _overlapped(*parts: float) -> float:
+def overlapped(*parts: float) -> float:
     """Seconds of what goes on at a time: hardly more than the slowest, unless others take as long."""
     return float(sum(part**SHARPNESS for part in parts) ** (1 / SHARPNESS))
+
+
+def step_seconds(work: ProductSize, block: TileBlock, target: Target, count: int) -> float:
+    """Seconds of a step of the depth, of ``count`` blocks at once on a multiprocessor."""
+    rows, columns = min(block.rows, work.rows), min(block.columns, work.columns)
+    filled = (block.rows + block.columns) * block.depth * work.item
+    fetched = (rows + columns) * block.depth * work.item
+    products = 2.0 * block.rows * block.columns * block.depth / block.rate
+    l2 = FETCHED * target.cache_bandwidth / target.cores
+    busy = max(products, (filled + block.read) / SHARED, fetched / l2) + block.copies * COPY
+    waits = max((FAR if work.far else LATENCY) / block.ahead, block.least)
+    return overlapped(count * busy + block.delay / count, waits)
+
+
+def store_seconds(work: ProductSize, block: TileBlock, target: Target) -> float:
+    """Seconds in which a multiprocessor stores a tile of the output."""
+    rows, columns = min(block.rows, work.rows), min(block.columns, work.columns)
+    return rows * columns * work.stored / (target.memory_bandwidth / target.cores * STORED)
 
 
 def seconds(work: ProductSize, block: TileBlock, target: Target) -> float:
@@ -126,25 +144,18 @@ def seconds(work: ProductSize, block: TileBlock, target: Target) -> float:
     tiles = work.batch * -(-work.rows // block.rows) * -(-work.columns // block.columns)
     steps = -(-work.depth // block.depth)
     resident = max(1, resident_blocks(target.cpu, block.threads, block.registers, block.shared))
-    rows, columns = min(block.rows, work.rows), min(block.columns, work.columns)
-    filled = (block.rows + block.columns) * block.depth * work.item
-    fetched = (rows + columns) * block.depth * work.item
-    products = 2.0 * block.rows * block.columns * block.depth / block.rate
-    l2, memory = FETCHED * target.cache_bandwidth / target.cores, target.memory_bandwidth / target.cores
-    busy = max(products, (filled + block.read) / SHARED, fetched / l2) + block.copies * COPY
-    waits = max((FAR if work.far else LATENCY) / block.ahead, block.least)
-    stored = rows * columns * work.stored / (memory * STORED)
+    stored = store_seconds(work, block, target)
 
     def together(count: int) -> float:
         """Seconds of some blocks at once on a multiprocessor."""
-        return steps * _overlapped(count * busy + block.delay / count, waits) + count * stored
+        return steps * step_seconds(work, block, target, count) + count * stored
 
     each = ceil(tiles / target.cores)
     rounds, rest = divmod(each, resident)
     slowest = rounds * together(resident) + (together(rest) if rest else 0.0)
     beginnings = 1 + (ceil(each / resident) - 1) / resident
     moved = work.factors + work.batch * work.rows * work.columns * work.stored
-    return LAUNCH + BEGIN * beginnings + _overlapped(slowest, moved / (MEMORY * target.memory_bandwidth))
+    return LAUNCH + BEGIN * beginnings + overlapped(slowest, moved / (MEMORY * target.memory_bandwidth))
 
 
 def added_seconds(work: ProductSize, parts: int, target: Target) -> float:

@@ -71,7 +71,7 @@ def counts_of(form: ContractionForm) -> list[int]:
 def _form(task: KernelTask, target: Target) -> SplitProduct | None:
     """A deep product of few rows and columns."""
     found = product(task)
-    if found is None or found.anchor.dtype not in ("float32", "int32") or min(found.sizes[1:]) < FEWEST:
+    if found is None or found.anchor.dtype not in ("float32", "int32") or found.sizes[3] < FEWEST:
         return None
     counts = counts_of(found)
     ways = [(template, blocks(found, target)) for template, blocks in FIRST if template.match(task, target)]

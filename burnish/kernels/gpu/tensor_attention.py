@@ -19,6 +19,7 @@ from burnish.kernels.gpu.forms import narrow
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
+from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.program import MOST_BLOCKS
 from burnish.machines.nvptx.mma import DOT, DOT_COLUMNS, DOT_HELD, HALVES, SIDE, row_elements
 from burnish.machines.nvptx.warp import QUAD_REDUCE
@@ -35,26 +36,31 @@ MOST_SUMS = 192  # of one thread, of scores, of exponentials and of values
 OVERHEAD = 48  # rows that a block takes as long for beside its own: fetching, and what happens once
 
 
-def multiplies_held(target: Target) -> bool:
-    """Whether the target's tensor cores multiply halves that are held in registers."""
-    known = target.machine.named_intrinsics.get(DOT_HELD["float16"].name)
-    return known is not None and known.needs <= target.features
+def multiplies_held(target: Target, dtype: str) -> bool:
+    """Whether the target's tensor cores multiply what is held in registers: halves, and float32 where it may be rounded
+    to 19 bits.
+    """
+    known = target.machine.named_intrinsics.get(DOT_HELD[dtype].name) if dtype in DOT_HELD else None
+    return known is not None and known.needs <= target.features and (dtype in HALVES or dtype in target.rounded)
 
 
-def halves_form(task: KernelTask, target: Target) -> Attention | None:
-    """Attention of halves with enough rows for a tile."""
+def tensor_form(task: KernelTask, target: Target) -> Attention | None:
+    """Attention of operands that tensor cores multiply, with enough rows for a tile."""
     found = attention(task)
-    if found is None or not multiplies_held(target):
+    if found is None or not multiplies_held(target, narrow(found.query).dtype):
         return None
     batch, rows, _, depth, columns = found.sizes
     kinds = {narrow(e).dtype for e in (found.query, found.key, found.value)}
     fits = max(depth, columns) <= MOST_COLUMNS and batch <= MOST_BLOCKS["blockIdx.y"] and rows >= FEWEST_ROWS
-    return found if fits and len(kinds) == 1 and kinds <= {*HALVES} and _fitting(found, target) else None
+    return found if fits and len(kinds) == 1 and _fitting(found, target) else None
 
 
 def registers(form: Attention, tiles: int, keys: int) -> int:
-    """Registers of a thread for scores and their halves, and sums of values, with ``tiles`` of 16 rows of a warp."""
-    return tiles * (keys * 3 // 4 + -(-form.columns.extent // SIDE) * SIDE // 2)
+    """Registers of a thread for scores, and sums of values, with ``tiles`` of 16 rows of a warp, and for scores in
+    halves, or for operands of float32, of which each has a register.
+    """
+    whole = keys // 2 + -(-form.columns.extent // SIDE) * SIDE // 2
+    return tiles * (whole + (keys if narrow(form.query).dtype in HALVES else whole) // 4)
 
 
 def fitting(
@@ -74,10 +80,11 @@ def _fitting(form: Attention, target: Target) -> list[tuple[int, int, int]]:
 
 def shared_bytes(form: Attention, warps: int, tiles: int, keys: int, stages: int) -> int:
     """Bytes of shared memory of a block: its queries, and keys and values of ``stages`` copies under way."""
-    row = row_elements("float16")
+    dtype = narrow(form.query).dtype
+    row = row_elements(dtype)
     deep, wide = (-(-extent // row) * row for extent in form.sizes[3:])
     across = -(-keys // row) * row if keys_across(form) else keys
-    return 2 * (deep * warps * tiles * SIDE + stages * (across * deep + keys * wide))
+    return ITEM_BYTES[dtype] * (deep * warps * tiles * SIDE + stages * (across * deep + keys * wide))
 
 
 def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
@@ -103,15 +110,16 @@ def _schedule(task: KernelTask, target: Target, form: Attention, choice: Choice)
     del target
     k = AttentionTiles(task, form, int(choice["warps"]), int(choice["tiles"]), int(choice["keys"]))
     dtype = narrow(form.query).dtype
-    intrinsics = (DOT[dtype], DOT_COLUMNS[dtype], DOT_HELD[dtype], k.power, *QUAD_REDUCE.values())
+    scored = (DOT_COLUMNS if k.by_keys else DOT)[dtype]
+    intrinsics = (scored, DOT_HELD[dtype], k.power, *QUAD_REDUCE.values())
     s = Schedule(program_of(task, k.body()), intrinsics=intrinsics)
     for copied in ("key", "value"):
         s.copy_async(f"{k.name}.{copied}.lane")
     s.vectorize(f"{k.name}.query.lane")
-    s.tensorize(f"{k.name}.score.j", (DOT_COLUMNS if k.by_keys else DOT)[dtype])
+    s.tensorize(f"{k.name}.score.j", scored)
     s.tensorize(f"{k.name}.sum.j", DOT_HELD[dtype])
     s.pipeline(k.step.name, min(int(choice["stages"]), k.steps + 1) if k.steps > 1 else 2)
     return s
 
 
-TENSOR_ATTENTION = Template("tensor_attention", halves_form, _space, _schedule, joins=True)
+TENSOR_ATTENTION = Template("tensor_attention", tensor_form, _space, _schedule, joins=True)

@@ -14,14 +14,14 @@ from burnish.kernels.gpu.attention_form import Attention
 from burnish.kernels.gpu.attention_tiles import AttentionTiles, keys_across
 from burnish.kernels.gpu.forms import narrow, padded
 from burnish.kernels.gpu.row_forms import program_of
-from burnish.kernels.gpu.tensor_attention import halves_form, registers, shared_bytes
+from burnish.kernels.gpu.tensor_attention import registers, shared_bytes, tensor_form
 from burnish.kernels.gpu.warp_tiles import PART, ROWS_OF_QUADS
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Const, Expr, Load, cast
 from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, For, Intrinsic, Stmt, Store, seq
 from burnish.loops.traverse import substitute
-from burnish.machines.nvptx.mma import SIDE
+from burnish.machines.nvptx.mma import HALVES, SIDE
 from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
 from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA_HELD, WgmmaShape
 from burnish.machines.target import Target
@@ -35,8 +35,8 @@ FEWEST_BLOCKS = 0.3  # a multiprocessor: with fewer of 64 rows, smaller ones kee
 
 
 def _form(task: KernelTask, target: Target) -> Attention | None:
-    found = halves_form(task, target) if FEATURE in target.features else None
-    if found is None or registers(found, 1, KEYS[0]) > MOST_REGISTERS:
+    found = tensor_form(task, target) if FEATURE in target.features else None
+    if found is None or narrow(found.query).dtype not in HALVES or registers(found, 1, KEYS[0]) > MOST_REGISTERS:
         return None
     if _bytes(found, KEYS[0], 2) > target.shared_bytes:
         return None

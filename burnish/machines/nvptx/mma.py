@@ -92,6 +92,33 @@ def _matrices(f: CodeEmitter, access: Load, view: tuple[Expr, int], pattern: str
     return list(held[key])
 
 
+def _numbers_below(f: CodeEmitter, access: Load) -> list[list[list[str]]]:
+    """Words of a right operand of float32, by rows of columns, of both instructions [p] and columns [j]: of rows
+    8 p + 2 t and the one below it, in the order in which ``_numbers_held`` has the left operand's.
+    """
+    row, (_, values) = row_elements(access.dtype), LANES[1]
+    address = f.resolver.address(access)
+    terms = (*whole_tile(access, address.terms, (values[T], 2)), (values[T], 2 * row), (values[G], 1))
+    held: Any = f.held.setdefault((WARP,), {0: {}})[0]
+    key = (access.buffer.name, terms, address.const, "below", False)
+
+    def word(p: int, j: int, q: int) -> str:
+        place = f.pointer(f.memory[access.buffer.name], terms, address.const + (8 * p + q) * row + 8 * j)
+        return f.result(f"load i32, ptr {place}", "int32").text
+
+    if key not in held:
+        held[key] = [[[word(p, j, q) for q in range(2)] for j in range(2)] for p in range(2)]
+    return [[[*words] for words in part] for part in held[key]]
+
+
+def _numbers_held(f: CodeEmitter, access: Load) -> list[list[str]]:
+    """Words of a left operand of float32 in this thread's registers, as each of two instructions [p] takes them: of
+    rows g and g + 8 what is at q = 0, then at q = 1.
+    """
+    words = [f.result(f"load i32, ptr {place}", "int32").text for place in own(f, access, 2 * HALF)]
+    return [[words[HALF * p + 2 * h + q] for q in range(2) for h in range(2)] for p in range(2)]
+
+
 def words_held(f: CodeEmitter, access: Load) -> list[str]:
     """The words of a left operand that is in this thread's registers, as the sums of a product are."""
     return [f.result(f"load i32, ptr {place}", "int32").text for place in own(f, access, 2 * HALF)[::2]]
@@ -101,20 +128,24 @@ def _dot(name: str, columns: bool, held: bool = False) -> IntrinsicCode:
     def code(f: CodeEmitter, s: Intrinsic) -> None:
         c, a, b = s.operands
         element, row = _LLVM[c.dtype], row_elements(a.dtype)
-        left = words_held(f, a) if held else _matrices(f, a, (G, row), "down", False)
-        right = _matrices(f, b, (T, 2), "down", True) if columns else _matrices(f, b, (T, 2 * row), "across", False)
+        if held and a.dtype == "float32":
+            left, right = _numbers_held(f, a), _numbers_below(f, b)
+        else:
+            left = [words_held(f, a) if held else _matrices(f, a, (G, row), "down", False)]
+            both = _matrices(f, b, (T, 2), "down", True) if columns else _matrices(f, b, (T, 2 * row), "across", False)
+            right = [[both[:2], both[2:]]]
         kind = "{" + ", ".join([element] * HALF) + "}"
         f.declare(name, kind, ["i32"] * 6 + [element] * HALF)
         places = own(f, c, 2 * HALF)
         for j in range(2):
             mine = places[HALF * j : HALF * (j + 1)]
-            old = [f.result(f"load {element}, ptr {p}", c.dtype).text for p in mine]
-            words = [*left, *right[2 * j : 2 * j + 2]]
-            operands = ", ".join([*(f"i32 {w}" for w in words), *(f"{element} {v}" for v in old)])
-            new = f.result(f"call {kind} @{name}({operands})", c.dtype).text
-            for i, pointer in enumerate(mine):
-                part = f.result(f"extractvalue {kind} {new}, {i}", c.dtype).text
-                f.emit(f"store {element} {part}, ptr {pointer}")
+            sums = [f.result(f"load {element}, ptr {p}", c.dtype).text for p in mine]
+            for words, others in zip(left, right, strict=True):
+                operands = ", ".join([*(f"i32 {w}" for w in (*words, *others[j])), *(f"{element} {v}" for v in sums)])
+                new = f.result(f"call {kind} @{name}({operands})", c.dtype).text
+                sums = [f.result(f"extractvalue {kind} {new}, {i}", c.dtype).text for i in range(HALF)]
+            for value, pointer in zip(sums, mine, strict=True):
+                f.emit(f"store {element} {value}, ptr {pointer}")
 
     return code
 
@@ -157,7 +188,9 @@ def _declared(dtype: str, columns: bool) -> TensorIntrinsic:
 
 
 def _declared_held(dtype: str) -> TensorIntrinsic:
-    """The left operand is what four threads hold of a row: of column 8 p + 2 t + q thread t, at [p, h, q]."""
+    """The left operand is what four threads hold of a row: of column 8 p + 2 t + q thread t, at [p, h, q]. Of float32
+    two instructions of eight products each take it, both sides in the same order of columns and rows.
+    """
     function, accumulator = CORES[dtype]
     j, h, e, p, t, q = map(Var, "jheptq")
     c, a, b = Buffer("c", OWN, accumulator), Buffer("a", (4, *OWN), dtype), Buffer("b", (2, 4, 2, 2, 2), dtype)
@@ -171,7 +204,7 @@ def _declared_held(dtype: str) -> TensorIntrinsic:
 
 DOT = {dtype: _declared(dtype, False) for dtype in CORES}
 DOT_COLUMNS = {dtype: _declared(dtype, True) for dtype in HALVES}
-DOT_HELD = {dtype: _declared_held(dtype) for dtype in HALVES}
+DOT_HELD = {dtype: _declared_held(dtype) for dtype in (*HALVES, "float32")}
 MMA_INTRINSICS = (*DOT.values(), *DOT_COLUMNS.values(), *DOT_HELD.values())
 
 
