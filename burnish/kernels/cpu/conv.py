@@ -2,7 +2,8 @@
 
 The structure of ``parallel(oc group, oh) -> ow tile -> ic block -> kh -> kw -> ic`` with weights packed
 ``[ocg][icb][kh][kw][ic][oc]``; the padding stage is inlined, its conditions become masks of a tile's first and last
-pixels, or vanish where lowering cuts the loop over tiles.
+pixels, or vanish where lowering cuts the loop over tiles. Weights that are known at a call only are packed by the loop
+over groups of output channels, where that reads each group once: ``parallel(oc group) -> pack, n -> oh -> ...``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
+from burnish.kernels.cpu.raw_weight import is_packed_within, transposed_copy
 from burnish.kernels.match import Convolution, convolution
 from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
@@ -199,12 +201,25 @@ def _apply(task: KernelTask, target: Target, found: DirectConv, choice: Choice) 
     weight, target = found.convolution.weight, found.machine
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
-    _lay_out(s, task, target, weight, choice)
+    within = _packs_groups(task, target, weight, choice)
+    _lay_out(s, task, target, weight, choice, within)
     nest = _schedule_bands if choice["depth"] or _is_plain(task) else _schedule_nest
-    parallel_over(s, nest(s, task, target, weight, choice, acc))
-    if choice["prefetch"] and choice["depth"]:
+    outer = nest(s, task, target, weight, choice, acc)
+    if within:
+        batch, group, *_ = outer
+        s.reorder(group, batch)
+        transposed_copy(s, f"{weight.name}.local", group, target.lanes, _tag(weight, target, choice))
+        outer = (group,)
+    parallel_over(s, outer)
+    if choice["prefetch"] and choice["depth"] and not within:
         _prefetch_next_pass(s, weight, acc)
     return s
+
+
+def _packs_groups(task: KernelTask, target: Target, weight: Tensor, choice: Choice) -> bool:
+    """Whether the loop over groups of output channels packs their weights, which cores then share by these groups."""
+    group = int(choice["vectors"]) * target.lanes
+    return choice["outer"] == "oc" and is_packed_within(task, target, weight, group)
 
 
 def _prefetch_next_pass(s: Schedule, weight: Tensor, acc: str) -> None:
@@ -253,10 +268,17 @@ def _depth_block(weight: Tensor, lanes: int) -> int:
     return lanes if depth % lanes == 0 or depth >= 2 * lanes else depth
 
 
-def _lay_out(s: Schedule, task: KernelTask, target: Target, weight: Tensor, choice: Choice) -> None:
-    group = int(choice["vectors"]) * target.lanes
-    tag = f"ABCD{_depth_block(weight, target.lanes)}b{group}a"
-    apply_layouts(s, task, {**channel_constants(task, group), weight.name: tag})
+def _tag(weight: Tensor, target: Target, choice: Choice) -> str:
+    """The layout of the packed weight."""
+    return f"ABCD{_depth_block(weight, target.lanes)}b{int(choice['vectors']) * target.lanes}a"
+
+
+def _lay_out(
+    s: Schedule, task: KernelTask, target: Target, weight: Tensor, choice: Choice, within: bool = False
+) -> None:
+    """Lays out what is packed before: all but a weight that is packed ``within``."""
+    constants = channel_constants(task, int(choice["vectors"]) * target.lanes)
+    apply_layouts(s, task, constants if within else {**constants, weight.name: _tag(weight, target, choice)})
 
 
 def _schedule_nest(
@@ -265,6 +287,8 @@ def _schedule_nest(
     """The nest that stores ``result`` (the output by default), in it the sums ``acc``; returns the parallel loops."""
     out = result or single_output(task)
     group = int(choice["vectors"]) * target.lanes
+    if _packs_groups(task, target, weight, choice):
+        s.cache_read(weight.name, "local", acc)
     n, oc, oh, ow = s.loops(out)
     pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group, group // target.lanes)
     oc_group, oc = s.split(oc, group)
@@ -295,6 +319,8 @@ def _schedule_bands(
     else:
         partial = s.cache_write(acc, "register")
         channels = [s.loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[1]]
+    if _packs_groups(task, target, weight, choice):
+        s.cache_read(weight.name, "local", partial)
     pad_channels(s, channels if _is_plain(task) else [oc, *channels], group, group // target.lanes)
     oc_group, oc = s.split(oc, group)
     if s.extent(oh) > 1:
