@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from burnish.graph.costs import copy_seconds
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_blocks,
@@ -35,7 +36,7 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.contraction import contraction
 from burnish.loops.tensor import Tensor
-from burnish.machines.register_tile import register_tile
+from burnish.machines.register_tile import most_positions, register_tile, tile_step
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -85,6 +86,8 @@ def _space(task: KernelTask, target: Target, found: DirectConv) -> ScheduleSpace
     summed = contraction(conv)
     counted = summed is not None and summed.counted
     positions, vectors = register_tile(target, width, blocks, height == 1, shared=shared, jobs=jobs, counted=counted)
+    if weight.name in task.packed and not counted:
+        positions, vectors = _tile_packed_within(task, target, conv, weight, (positions, vectors))
     # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
     few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
     rows_first = few_weights and batch * height * width > channels * prod(weight.shape[2:])
@@ -108,6 +111,28 @@ def _space(task: KernelTask, target: Target, found: DirectConv) -> ScheduleSpace
     depth, band = _passes(task, target, found.convolution, vectors)
     prefetch = int(depth > 0 and weight.shape[2] > 1 and band > 1)
     return ScheduleSpace(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
+
+
+def _tile_packed_within(
+    task: KernelTask, target: Target, conv: Tensor, weight: Tensor, usual: tuple[int, int]
+) -> tuple[int, int]:
+    """(positions, vectors) of the register tile, or of one of fewer vectors, whose groups of channels can be packed
+    within, where its cycles are fewer than those of the usual tile and of packing before.
+    """
+    batch, channels, height, width = conv.shape
+    taps, blocks = prod(weight.shape[1:]), -(-channels // target.lanes)
+
+    def cycles(positions: int, vectors: int) -> float:
+        full, rest = divmod(width, positions)
+        row = full * tile_step(positions, vectors, target) + (tile_step(rest, vectors, target) if rest else 0.0)
+        own = batch * height * row * (blocks // vectors) * taps / target.cores
+        group = vectors * target.lanes
+        before = 0.0 if is_packed_within(task, target, weight, group, 4 * group * taps) else copy_seconds(*nbytes, target)
+        return own + before * target.core.clock
+
+    nbytes = 4.0 * prod(weight.shape), 4.0 * prod(weight.shape)
+    fewer = [(min(width, most_positions(target, v)), v) for v in whole_groups(blocks) if v < usual[1]]
+    return min([usual, *fewer], key=lambda tile: cycles(*tile))
 
 
 def _shared(task: KernelTask, target: Target, found: Convolution) -> int:
@@ -201,14 +226,15 @@ def _apply(task: KernelTask, target: Target, found: DirectConv, choice: Choice) 
     weight, target = found.convolution.weight, found.machine
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
-    within = _packs_groups(task, target, weight, choice)
+    within = _packs_within(task, target, weight, choice)
     _lay_out(s, task, target, weight, choice, within)
     nest = _schedule_bands if choice["depth"] or _is_plain(task) else _schedule_nest
     outer = nest(s, task, target, weight, choice, acc)
     if within:
         batch, group, *_ = outer
         s.reorder(group, batch)
-        transposed_copy(s, f"{weight.name}.local", group, target.lanes, _tag(weight, target, choice))
+        at = s.loops(acc)[0] if _packs_passes(task, weight, choice) else group
+        transposed_copy(s, f"{weight.name}.local", at, target.lanes, _tag(weight, target, choice))
         outer = (group,)
     parallel_over(s, outer)
     if choice["prefetch"] and choice["depth"] and not within:
@@ -216,10 +242,18 @@ def _apply(task: KernelTask, target: Target, found: DirectConv, choice: Choice) 
     return s
 
 
-def _packs_groups(task: KernelTask, target: Target, weight: Tensor, choice: Choice) -> bool:
+def _packs_within(task: KernelTask, target: Target, weight: Tensor, choice: Choice) -> bool:
     """Whether the loop over groups of output channels packs their weights, which cores then share by these groups."""
-    group = int(choice["vectors"]) * target.lanes
-    return choice["outer"] == "oc" and is_packed_within(task, target, weight, group)
+    group, taps = int(choice["vectors"]) * target.lanes, prod(weight.shape[2:])
+    depth = int(choice["depth"]) if _packs_passes(task, weight, choice) else weight.shape[1]
+    return choice["outer"] == "oc" and is_packed_within(task, target, weight, group, 4 * group * depth * taps)
+
+
+def _packs_passes(task: KernelTask, weight: Tensor, choice: Choice) -> bool:
+    """Whether a pass over some input channels is the only one that reads their weights."""
+    *_, height, width = task.outputs[0].shape
+    whole = int(choice["band"]) >= (height if height > 1 else width)
+    return bool(choice["depth"]) and whole and task.outputs[0].shape[0] == 1
 
 
 def _prefetch_next_pass(s: Schedule, weight: Tensor, acc: str) -> None:
@@ -287,7 +321,7 @@ def _schedule_nest(
     """The nest that stores ``result`` (the output by default), in it the sums ``acc``; returns the parallel loops."""
     out = result or single_output(task)
     group = int(choice["vectors"]) * target.lanes
-    if _packs_groups(task, target, weight, choice):
+    if _packs_within(task, target, weight, choice):
         s.cache_read(weight.name, "local", acc)
     n, oc, oh, ow = s.loops(out)
     pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group, group // target.lanes)
@@ -319,7 +353,7 @@ def _schedule_bands(
     else:
         partial = s.cache_write(acc, "register")
         channels = [s.loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[1]]
-    if _packs_groups(task, target, weight, choice):
+    if _packs_within(task, target, weight, choice):
         s.cache_read(weight.name, "local", partial)
     pad_channels(s, channels if _is_plain(task) else [oc, *channels], group, group // target.lanes)
     oc_group, oc = s.split(oc, group)

@@ -14,17 +14,16 @@ from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 
-def is_packed_within(task: KernelTask, target: Target, weight: Tensor, group: int) -> bool:
+def is_packed_within(task: KernelTask, target: Target, weight: Tensor, group: int, nbytes: int) -> bool:
     """Whether a weight [O, C, KH, KW] is packed by the loop over whole groups of ``group`` output channels.
 
-    That loop alone is shared by the cores then, so there are groups for all of them; and the packed weights of a group
-    leave room in the second cache.
+    That loop alone is shared by the cores then, so there are groups for all of them; and what is packed at once,
+    ``nbytes``, leaves room in the second cache.
     """
     outputs, *taps = weight.shape
     if weight.name not in task.packed - task.shared or outputs % group or not columns_of_run(prod(taps), target.lanes):
         return False
-    fits = 4 * group * prod(taps) <= target.l2_bytes * 5 // 8
-    return fits and unevenness(outputs // group, target.cores) == 1.0
+    return nbytes <= target.l2_bytes * 5 // 8 and unevenness(outputs // group, target.cores) == 1.0
 
 
 def columns_of_run(run: int, lanes: int) -> int:
