@@ -244,6 +244,8 @@ def _apply(task: KernelTask, target: Target, found: DirectConv, choice: Choice) 
 
 def _packs_within(task: KernelTask, target: Target, weight: Tensor, choice: Choice) -> bool:
     """Whether the loop over groups of output channels packs their weights, which cores then share by these groups."""
+    if "depth" not in choice:  # single rows in a buffer of their own
+        return False
     group, taps = int(choice["vectors"]) * target.lanes, prod(weight.shape[2:])
     depth = int(choice["depth"]) if _packs_passes(task, weight, choice) else weight.shape[1]
     return choice["outer"] == "oc" and is_packed_within(task, target, weight, group, 4 * group * depth * taps)
