@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from burnish.kernels.cpu.conv import DIRECT_CONV
+from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.raw_weight import columns_of_run, is_packed_within
 from burnish.kernels.task import Choice, KernelTask
 from burnish.loops.expr import maximum
@@ -82,14 +82,28 @@ def test_what_is_packed_before() -> None:
     machine = replace(target("x86-64-v4"), cores=2)
     out = convolution((1, 256, 7, 7), (128, 256, 1, 1))
     w = next(t for t in stages([out]) if t.name == "w")
-    assert is_packed_within(task_of(out, True), machine, w, 32)
-    assert not is_packed_within(replace(task_of(out, True), constants=frozenset("w"), packed=frozenset()), machine, w, 32)
-    assert not is_packed_within(task_of(out, True, shared=True), machine, w, 32)
-    assert not is_packed_within(task_of(out, True), replace(machine, cores=16), w, 32)
-    assert not is_packed_within(task_of(out, True), machine, w, 96), "groups are whole"
-    large = convolution((1, 1024, 7, 7), (512, 1024, 3, 3))
-    w = next(t for t in stages([large]) if t.name == "w")
-    assert not is_packed_within(task_of(large, True), machine, w, 32), "a group takes more than the second cache"
+    task, nbytes = task_of(out, True), 4 * 32 * 256
+    assert is_packed_within(task, machine, w, 32, nbytes)
+    assert not is_packed_within(replace(task, constants=frozenset("w"), packed=frozenset()), machine, w, 32, nbytes)
+    assert not is_packed_within(task_of(out, True, shared=True), machine, w, 32, nbytes)
+    assert not is_packed_within(task, replace(machine, cores=16), w, 32, nbytes)
+    assert not is_packed_within(task, machine, w, 96, nbytes), "groups are whole"
+    assert not is_packed_within(task, machine, w, 32, machine.l2_bytes), "they take all of the second cache"
+
+
+def test_large_groups_are_of_fewer_vectors() -> None:
+    """Weights of 64 channels would take more than the second cache; those of a smaller register tile are packed."""
+    machine = replace(target("x86-64-v4"), cores=2, l2_bytes=1 << 20)
+    out = convolution((1, 512, 7, 7), (512, 512, 3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+    assert "w" not in tags_of(replace(task_of(out, False), layouts={}), machine)
+    few = replace(task_of(out, False), packed=frozenset("b"), constants=frozenset("w"))
+    wide, own = (DIRECT_CONV.on(t, machine).space.default["vectors"] for t in (few, task_of(out, False)))
+    assert int(own) < int(wide)
+
+
+def test_rows_in_a_buffer_of_their_own_read_what_was_packed_before(check: Check) -> None:
+    out = convolution((1, 30, 12, 2), (6 * LANES, 30, 5, 2))
+    check(PLAIN_CONV, "conv2d", [out], [], {}, {"outer": "oc"}, packed_at_call=("w", "b"), cores=2)
 
 
 @pytest.mark.parametrize(("run", "columns"), [(64, 16), (585, 15), (9 * 67, 9), (147, 7), (67, 0), (3, 0), (4, 4)])

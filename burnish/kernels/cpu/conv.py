@@ -127,7 +127,9 @@ def _tile_packed_within(
         row = full * tile_step(positions, vectors, target) + (tile_step(rest, vectors, target) if rest else 0.0)
         own = batch * height * row * (blocks // vectors) * taps / target.cores
         group = vectors * target.lanes
-        before = 0.0 if is_packed_within(task, target, weight, group, 4 * group * taps) else copy_seconds(*nbytes, target)
+        before = (
+            0.0 if is_packed_within(task, target, weight, group, 4 * group * taps) else copy_seconds(*nbytes, target)
+        )
         return own + before * target.core.clock
 
     nbytes = 4.0 * prod(weight.shape), 4.0 * prod(weight.shape)

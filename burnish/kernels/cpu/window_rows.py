@@ -73,9 +73,7 @@ def _pooled(task: KernelTask, target: Target) -> WindowReduction | None:
 def _space(task: KernelTask, target: Target, found: WindowReduction) -> ScheduleSpace:
     window = found.stage
     along = _along(window)
-    height, width, image = window.shape[5 - along], window.shape[along], window.inputs[0].buffer.size // prod(
-        (*window.inputs[0].shape[:2], window.inputs[0].shape[5 - along] if along == 3 else 1)
-    )
+    height, width, image = window.shape[5 - along], window.shape[along], prod(window.inputs[0].shape[along:])
     strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
     lanes = target.for_items(ITEM_BYTES[window.dtype]).lanes
     whole = 0 if strided else _whole(found.body, width, target, lanes)
@@ -115,7 +113,10 @@ def _vector(width: int, lanes: int) -> int:
 
 
 def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Choice) -> Schedule:
-    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers."""
+    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers.
+
+    Of one column of windows, the rows are those columns.
+    """
     s = Schedule(task.program())
     acc, out = accumulator(s, task, found.stage), single_output(task)
     apply_layouts(s, task, {})
