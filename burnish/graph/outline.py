@@ -19,8 +19,8 @@ def isolate(
     """The group as a graph of its own, its inputs called ``p0, p1, ...`` and its results ``t0, t1, ...``.
 
     Also returns the original name of each. Of the constants only those of one element keep their values, because only
-    they become part of the code. A pointwise convolution's pixels are collapsed into one dimension, and windows of images of
-    one column are those of images of one row. ``layouts``: of values that are not row-major.
+    they become part of the code. A pointwise convolution's pixels are collapsed into one dimension, and windows
+    of images of one column are those of images of one row. ``layouts``: of values that are not row-major.
     """
     original: dict[str, str] = {}
     fresh: dict[str, str] = {}

@@ -120,19 +120,17 @@ def _tile_packed_within(
     within, where its cycles are fewer than those of the usual tile and of packing before.
     """
     batch, channels, height, width = conv.shape
-    taps, blocks = prod(weight.shape[1:]), -(-channels // target.lanes)
+    taps, blocks, nbytes = prod(weight.shape[1:]), -(-channels // target.lanes), 4.0 * prod(weight.shape)
 
     def cycles(positions: int, vectors: int) -> float:
         full, rest = divmod(width, positions)
         row = full * tile_step(positions, vectors, target) + (tile_step(rest, vectors, target) if rest else 0.0)
         own = batch * height * row * (blocks // vectors) * taps / target.cores
         group = vectors * target.lanes
-        before = (
-            0.0 if is_packed_within(task, target, weight, group, 4 * group * taps) else copy_seconds(*nbytes, target)
-        )
+        within = is_packed_within(task, target, weight, group, 4 * group * taps)
+        before = 0.0 if within else copy_seconds(nbytes, nbytes, target)
         return own + before * target.core.clock
 
-    nbytes = 4.0 * prod(weight.shape), 4.0 * prod(weight.shape)
     fewer = [(min(width, most_positions(target, v)), v) for v in whole_groups(blocks) if v < usual[1]]
     return min([usual, *fewer], key=lambda tile: cycles(*tile))
 
