@@ -75,6 +75,7 @@ class WinogradRates:
 # cache of 2 MB; and with 32 bytes, on a machine with 512 KB (AVX2) and on one with 1 MB (AVX-512).
 WIDE = WinogradRates(((0.5, 0.85), (0.875, 0.75), (inf, 0.5)), 1.0, 4.4, 0.0)
 NARROW = WinogradRates(((inf, 0.85),), 1.4, 1.6, 0.5)
+HALVED = replace(NARROW, strided=1.1)  # vectors of 64 bytes of which half is multiplied at once
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def _winograd(w: ConvSizes, m: int, target: Target, raw: bool = False) -> Estima
     tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
     outputs = _whole_vectors(w, target)
     weight_bytes = 4 * products * w.depth * outputs
-    costs = WIDE if target.multiply_bytes >= 64 else NARROW
+    costs = _rates(target)
     held = 0 if raw else weight_bytes
     efficiency = next(rate for share, rate in costs.efficiency if held <= share * target.l2_bytes)
     multiplying = arithmetic_seconds(2 * products * w.depth * outputs * tiles, target, efficiency)
@@ -220,6 +221,13 @@ def _winograd(w: ConvSizes, m: int, target: Target, raw: bool = False) -> Estima
         traffic += cache_seconds(points_bytes, target)
     attrs: dict[str, Attribute] = {"m": m, "transforms_weight": True} if raw else {"m": m}
     return Estimate("winograd_conv2d", attrs, seconds + transforms + traffic, m <= STEADY_TILE)
+
+
+def _rates(target: Target) -> WinogradRates:
+    """The rates of a machine's kind."""
+    if target.multiply_bytes >= 64:
+        return WIDE
+    return HALVED if target.vector_bytes > target.multiply_bytes else NARROW
 
 
 def _in_launches(w: ConvSizes, m: int, target: Target) -> Estimate | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from burnish.errors import ModelError
 from burnish.graph.fuse import Group
 from burnish.graph.fusion_properties import facts_of
-from burnish.graph.graph import Graph, Node, TensorType, infer_types
+from burnish.graph.graph import Attribute, Graph, Node, TensorType, infer_types
 from burnish.loops.layout import Layout
 from burnish.ops import OPERATORS
 
@@ -19,8 +19,8 @@ def isolate(
     """The group as a graph of its own, its inputs called ``p0, p1, ...`` and its results ``t0, t1, ...``.
 
     Also returns the original name of each. Of the constants only those of one element keep their values, because only
-    they become part of the code. A pointwise convolution's pixels are collapsed into one dimension. ``layouts``: of
-    values that are not row-major.
+    they become part of the code. A pointwise convolution's pixels are collapsed into one dimension, and windows
+    of images of one column are those of images of one row. ``layouts``: of values that are not row-major.
     """
     original: dict[str, str] = {}
     fresh: dict[str, str] = {}
@@ -40,7 +40,8 @@ def isolate(
     alone = Graph(inputs, outputs, nodes, types, constants)
     own = replace(group, nodes=nodes, inputs=inputs, outputs=outputs, anchor=anchor)
     arranged = {new: layouts[name] for name, new in fresh.items() if name in layouts} if layouts else {}
-    return _collapse(alone, own, arranged), own, original
+    alone, own = _turn(_collapse(alone, own, arranged), own, arranged)
+    return alone, own, original
 
 
 def _rename(node: Node, fresh: dict[str, str]) -> Node:
@@ -91,6 +92,42 @@ def _collapse(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> Grap
     if not all(node is group.anchor or facts_of(graph, node).pixelwise for node in group.nodes):
         return graph
     return replace(graph, types=types) if all(_stays(node, types) for node in group.nodes) else graph
+
+
+# Attributes of operators on windows of images, of which those in PAIRS are for the height and the width.
+PAIRS = frozenset(("kernel", "strides", "dilations", "pads", "output_padding"))
+OTHERS = frozenset(("groups", "ceil_mode", "count_include_pad"))
+
+
+def _turn(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> tuple[Graph, Group]:
+    """Images [N, C, H, 1] as [N, C, 1, H] throughout, and weights of windows [O, D, KH, 1], where every node but the
+    anchor is the same at each pixel: the bytes are the same in any layout of N and C, and a row is cut into vectors.
+    """
+    anchor = group.anchor
+    if anchor is None or not anchor.attrs.keys() <= PAIRS | OTHERS:
+        return graph, group
+    if OPERATORS[anchor.op].traits.weight_channel != 0 and "kernel" not in anchor.attrs:
+        return graph, group
+    types = dict(graph.types)
+    for name, t in graph.types.items():
+        if t.size == 1 or len(t.shape) < 2 or t.shape[-2:] == (1, 1):
+            continue
+        if len(t.shape) != 4 or t.shape[3] != 1 or (name in layouts and not _keeps_rows(layouts[name])):
+            return graph, group
+        types[name] = TensorType((*t.shape[:2], 1, t.shape[2]), t.dtype)
+    turned = replace(anchor, attrs={key: _turned(key, value) for key, value in anchor.attrs.items()})
+    nodes = tuple(turned if node is anchor else node for node in group.nodes)
+    pixelwise = all(node is anchor or facts_of(graph, node).pixelwise for node in group.nodes)
+    if types == graph.types or not pixelwise or not all(_stays(node, types) for node in nodes):
+        return graph, group
+    return replace(graph, types=types, nodes=nodes), replace(group, nodes=nodes, anchor=turned)
+
+
+def _turned(key: str, value: Attribute) -> Attribute:
+    """An attribute of a window whose height and width are exchanged; of pads: top, left, bottom, right."""
+    if key not in PAIRS or not isinstance(value, tuple):
+        return value
+    return (*value[1::-1], *value[:1:-1]) if key == "pads" else value[::-1]
 
 
 def _stays(node: Node, types: Mapping[str, TensorType]) -> bool:

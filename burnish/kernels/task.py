@@ -22,10 +22,10 @@ class KernelTask:
 
     ``layouts`` and ``constants`` are keyed by parameter name; what is not in ``layouts`` is row-major. A template may
     choose any layout for a constant, since it is packed before the first call, and for the weights in ``packed``, which
-    are known at a call only: a kernel of its own packs each of them at every call. Those that several tasks alike read,
-    steps of a recurrence, are ``shared``: they are packed for all of them. ``label`` is what people call it,
-    and begins its kernel's name; no template asks for it. ``odd_round``: its kernel is called in turn with that of the
-    same task without, which reads the same constants.
+    are known at a call only: at every call a kernel of its own packs each of them, or the one that reads it. Those that
+    several tasks alike read, steps of a recurrence, are ``shared``: they are packed for all of them. ``label`` is what
+    people call it, and begins its kernel's name; no template asks for it. ``odd_round``: its kernel is called in turn
+    with that of the same task without, which reads the same constants.
     """
 
     name: str

@@ -119,3 +119,40 @@ def test_a_copy_keeps_rows_apart_that_its_layout_pads() -> None:
     group = Group(graph.nodes, graph.inputs, graph.outputs)
     shapes = {tag: isolate(graph, group, {"y": layout(tag)})[0].types["t0"].shape for tag in ("ABCD4b", "ABDC16d")}
     assert shapes == {"ABCD4b": (1, 2, 1, 15), "ABDC16d": (1, 2, 3, 5)}
+
+
+def column(op: str, **attrs: object) -> tuple[Graph, Group]:
+    """relu(window(x)) of images of one column."""
+    g = GraphBuilder()
+    x = g.input("x", (2, 4, 9, 1))
+    own = [g.constant(array(8, 4, 3, 1), "w")] if op == "conv2d" else []
+    y = g.add(op, x, *own, strides=(2, 1), pads=(1, 0, 2, 0), **attrs)
+    graph = g.build(g.add("relu", y))
+    (group,) = fuse(graph)
+    return graph, group
+
+
+def test_windows_of_one_column_are_those_of_one_row() -> None:
+    for op, attrs in (("conv2d", {}), ("max_pool2d", {"kernel": (3, 1)}), ("avg_pool2d", {"kernel": (3, 1)})):
+        graph, group = column(op, **attrs)
+        alone, own, names = isolate(graph, group)
+        verify(alone)
+        assert alone.types["p0"].shape == (2, 4, 1, 9)
+        assert alone.types[alone.outputs[0]].shape[2] == 1
+        assert own.anchor in own.nodes == alone.nodes
+        assert own.anchor.attrs["strides"] == (1, 2)
+        assert own.anchor.attrs["pads"] == (0, 1, 0, 2)
+        feeds = {"x": array(2, 4, 9, 1)}
+        values = {**feeds, **graph.constants}
+        given = {n: values[names[n]].reshape(alone.types[n].shape) for n in alone.inputs}
+        expected = evaluate(graph, feeds)[graph.outputs[0]]
+        found = evaluate(alone, given)[alone.outputs[0]]
+        np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-6)
+
+
+def test_windows_of_several_columns_keep_their_rows() -> None:
+    g = GraphBuilder()
+    y = g.add("max_pool2d", g.input("x", (2, 4, 9, 2)), kernel=(3, 2), strides=(1, 1), pads=(0, 0, 0, 0))
+    graph = g.build(y)
+    (group,) = fuse(graph)
+    assert isolate(graph, group)[0].types["p0"].shape == (2, 4, 9, 2)

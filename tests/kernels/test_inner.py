@@ -12,8 +12,10 @@ import burnish as bn
 from burnish.graph.graph import GraphBuilder
 from burnish.kernels.cpu.inner import INNER
 from burnish.kernels.task import KernelTask
+from burnish.loops.evaluate import evaluate
+from burnish.loops.program import Intrinsic, walk_stmt
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.machines.target import host
+from burnish.machines.target import Target, host
 from burnish.ops import OPERATORS
 from burnish.pipeline.plan import make_task, plan_kernels
 
@@ -77,3 +79,32 @@ def test_what_is_matched() -> None:
 def plain(y: Tensor) -> KernelTask:
     """A task of one product, whose second factor is packed at each call."""
     return KernelTask("k", tuple(sorted(y.inputs, key=lambda t: t.name)), (y,), "", {}, frozenset(), frozenset({"w"}))
+
+
+def hints(task: KernelTask, machine: Target) -> int:
+    """Prefetch hints in the default schedule."""
+    match = INNER.match(task, machine)
+    assert match is not None
+    program = match.apply(match.space.default).program
+    return sum(isinstance(s, Intrinsic) and s.name == "prefetch" for s in walk_stmt(program.body))
+
+
+def test_a_weight_beyond_the_second_cache_is_fetched_ahead(native: Any) -> None:
+    task = task_of((3, 256), 48)
+    assert hints(task, replace(host(), l2_bytes=1 << 20)) == 0
+    small = replace(host(), l2_bytes=4 * 256 * 40)
+    assert hints(task, small) > 0
+    match = INNER.match(task, small)
+    assert match is not None
+    rng = np.random.default_rng(2)
+    feeds = {t.name: rng.standard_normal(t.shape).astype("f4") for t in task.inputs}
+    program = match.apply(match.space.default).program
+    expected = evaluate(task.outputs, feeds)[0]
+    for edge in ("start", "end"):
+        found = native(program, feeds, edge=edge)[task.outputs[0].name]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+def test_rows_whole_pages_apart_fit_a_set_of_the_first_cache() -> None:
+    choice = INNER.on(task_of((8, 1024), 48), host()).space.default
+    assert int(choice["rows"]) + int(choice["columns"]) < 8

@@ -50,6 +50,37 @@ def test_rows_agree_with_the_definition(
 
 
 @pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "strides", "pads"),
+    [
+        ((2, 5, 46, 2), (7, 1), (2, 2), (3, 0, 3, 0)),
+        ((1, 3, 45, 2), (2, 2), (2, 1), (0, 0, 0, 0)),
+        ((1, 4, 33, 7), (3, 7), (1, 1), (1, 0, 1, 0)),
+        ((2, 3, 40, 1), (3, 1), (2, 1), (1, 0, 1, 0)),
+    ],
+)
+def test_one_column_of_windows_is_computed_along_the_rows(
+    check: Callable[..., object],
+    shape: tuple[int, ...],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    pads: tuple[int, ...],
+    dtype: str,
+    edge: str,
+) -> None:
+    x = placeholder(shape, dtype, "x")
+    (y,) = OPERATORS["max_pool2d"].define("y", [x], {"kernel": kernel, "strides": strides, "pads": pads})
+    assert y.shape[3] == 1
+    check(POOL_ROWS, "max_pool2d", [y], edge=edge)
+    if dtype == "float32":
+        w = placeholder((shape[1], 1, *kernel), name="w")
+        attrs = {"groups": shape[1], "strides": strides, "pads": pads}
+        (y,) = OPERATORS["conv2d"].define("y", [x, w], attrs)
+        check(DEPTHWISE_ROWS, "conv2d", [y], ["w"], edge=edge)
+
+
+@pytest.mark.parametrize("edge", ["start", "end"])
 @pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])
 @pytest.mark.parametrize(
     ("shape", "attrs"),

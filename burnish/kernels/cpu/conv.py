@@ -2,7 +2,8 @@
 
 The structure of ``parallel(oc group, oh) -> ow tile -> ic block -> kh -> kw -> ic`` with weights packed
 ``[ocg][icb][kh][kw][ic][oc]``; the padding stage is inlined, its conditions become masks of a tile's first and last
-pixels, or vanish where lowering cuts the loop over tiles.
+pixels, or vanish where lowering cuts the loop over tiles. Weights that are known at a call only are packed by the loop
+over groups of output channels, where that reads each group once: ``parallel(oc group) -> pack, n -> oh -> ...``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from burnish.graph.costs import copy_seconds
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_blocks,
@@ -27,13 +29,14 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
+from burnish.kernels.cpu.raw_weight import is_packed_within, transposed_copy
 from burnish.kernels.match import Convolution, convolution
 from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.contraction import contraction
 from burnish.loops.tensor import Tensor
-from burnish.machines.register_tile import register_tile
+from burnish.machines.register_tile import most_positions, register_tile, tile_step
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -83,6 +86,8 @@ def _space(task: KernelTask, target: Target, found: DirectConv) -> ScheduleSpace
     summed = contraction(conv)
     counted = summed is not None and summed.counted
     positions, vectors = register_tile(target, width, blocks, height == 1, shared=shared, jobs=jobs, counted=counted)
+    if weight.name in task.packed and not counted:
+        positions, vectors = _tile_packed_within(task, target, conv, weight, (positions, vectors))
     # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
     few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
     rows_first = few_weights and batch * height * width > channels * prod(weight.shape[2:])
@@ -106,6 +111,28 @@ def _space(task: KernelTask, target: Target, found: DirectConv) -> ScheduleSpace
     depth, band = _passes(task, target, found.convolution, vectors)
     prefetch = int(depth > 0 and weight.shape[2] > 1 and band > 1)
     return ScheduleSpace(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
+
+
+def _tile_packed_within(
+    task: KernelTask, target: Target, conv: Tensor, weight: Tensor, usual: tuple[int, int]
+) -> tuple[int, int]:
+    """(positions, vectors) of the register tile, or of one of fewer vectors, whose groups of channels can be packed
+    within, where its cycles are fewer than those of the usual tile and of packing before.
+    """
+    batch, channels, height, width = conv.shape
+    taps, blocks, nbytes = prod(weight.shape[1:]), -(-channels // target.lanes), 4.0 * prod(weight.shape)
+
+    def cycles(positions: int, vectors: int) -> float:
+        full, rest = divmod(width, positions)
+        row = full * tile_step(positions, vectors, target) + (tile_step(rest, vectors, target) if rest else 0.0)
+        own = batch * height * row * (blocks // vectors) * taps / target.cores
+        group = vectors * target.lanes
+        within = is_packed_within(task, target, weight, group, 4 * group * taps)
+        before = 0.0 if within else copy_seconds(nbytes, nbytes, target)
+        return own + before * target.core.clock
+
+    fewer = [(min(width, most_positions(target, v)), v) for v in whole_groups(blocks) if v < usual[1]]
+    return min([usual, *fewer], key=lambda tile: cycles(*tile))
 
 
 def _shared(task: KernelTask, target: Target, found: Convolution) -> int:
@@ -199,12 +226,36 @@ def _apply(task: KernelTask, target: Target, found: DirectConv, choice: Choice) 
     weight, target = found.convolution.weight, found.machine
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
-    _lay_out(s, task, target, weight, choice)
+    within = _packs_within(task, target, weight, choice)
+    _lay_out(s, task, target, weight, choice, within)
     nest = _schedule_bands if choice["depth"] or _is_plain(task) else _schedule_nest
-    parallel_over(s, nest(s, task, target, weight, choice, acc))
-    if choice["prefetch"] and choice["depth"]:
+    outer = nest(s, task, target, weight, choice, acc)
+    if within:
+        batch, group, *_ = outer
+        s.reorder(group, batch)
+        at = s.loops(acc)[0] if _packs_passes(task, weight, choice) else group
+        transposed_copy(s, f"{weight.name}.local", at, target.lanes, _tag(weight, target, choice))
+        outer = (group,)
+    parallel_over(s, outer)
+    if choice["prefetch"] and choice["depth"] and not within:
         _prefetch_next_pass(s, weight, acc)
     return s
+
+
+def _packs_within(task: KernelTask, target: Target, weight: Tensor, choice: Choice) -> bool:
+    """Whether the loop over groups of output channels packs their weights, which cores then share by these groups."""
+    if "depth" not in choice:  # single rows in a buffer of their own
+        return False
+    group, taps = int(choice["vectors"]) * target.lanes, prod(weight.shape[2:])
+    depth = int(choice["depth"]) if _packs_passes(task, weight, choice) else weight.shape[1]
+    return choice["outer"] == "oc" and is_packed_within(task, target, weight, group, 4 * group * depth * taps)
+
+
+def _packs_passes(task: KernelTask, weight: Tensor, choice: Choice) -> bool:
+    """Whether a pass over some input channels is the only one that reads their weights."""
+    *_, height, width = task.outputs[0].shape
+    whole = int(choice["band"]) >= (height if height > 1 else width)
+    return bool(choice["depth"]) and whole and task.outputs[0].shape[0] == 1
 
 
 def _prefetch_next_pass(s: Schedule, weight: Tensor, acc: str) -> None:
@@ -253,10 +304,17 @@ def _depth_block(weight: Tensor, lanes: int) -> int:
     return lanes if depth % lanes == 0 or depth >= 2 * lanes else depth
 
 
-def _lay_out(s: Schedule, task: KernelTask, target: Target, weight: Tensor, choice: Choice) -> None:
-    group = int(choice["vectors"]) * target.lanes
-    tag = f"ABCD{_depth_block(weight, target.lanes)}b{group}a"
-    apply_layouts(s, task, {**channel_constants(task, group), weight.name: tag})
+def _tag(weight: Tensor, target: Target, choice: Choice) -> str:
+    """The layout of the packed weight."""
+    return f"ABCD{_depth_block(weight, target.lanes)}b{int(choice['vectors']) * target.lanes}a"
+
+
+def _lay_out(
+    s: Schedule, task: KernelTask, target: Target, weight: Tensor, choice: Choice, within: bool = False
+) -> None:
+    """Lays out what is packed before: all but a weight that is packed ``within``."""
+    constants = channel_constants(task, int(choice["vectors"]) * target.lanes)
+    apply_layouts(s, task, constants if within else {**constants, weight.name: _tag(weight, target, choice)})
 
 
 def _schedule_nest(
@@ -265,6 +323,8 @@ def _schedule_nest(
     """The nest that stores ``result`` (the output by default), in it the sums ``acc``; returns the parallel loops."""
     out = result or single_output(task)
     group = int(choice["vectors"]) * target.lanes
+    if _packs_within(task, target, weight, choice):
+        s.cache_read(weight.name, "local", acc)
     n, oc, oh, ow = s.loops(out)
     pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group, group // target.lanes)
     oc_group, oc = s.split(oc, group)
@@ -295,6 +355,8 @@ def _schedule_bands(
     else:
         partial = s.cache_write(acc, "register")
         channels = [s.loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[1]]
+    if _packs_within(task, target, weight, choice):
+        s.cache_read(weight.name, "local", partial)
     pad_channels(s, channels if _is_plain(task) else [oc, *channels], group, group // target.lanes)
     oc_group, oc = s.split(oc, group)
     if s.extent(oh) > 1:

@@ -24,6 +24,7 @@ FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs mor
 FEWER = 10  # times as many steps of the depth as rows: the least that pays
 DEEP = 8  # vectors of the depth, or more
 MOST_ROWS, MOST_COLUMNS = 8, 6  # of a register tile
+PAGE, WAYS = 1 << 12, 8  # bytes between addresses in one set of the first cache, and the lines of a set
 ADD_UP = 5.0  # cycles to add up the elements of a vector
 
 
@@ -80,6 +81,8 @@ def _space(task: KernelTask, target: Target, found: Inner) -> ScheduleSpace:
         return sum(depth * (max(t * c / 2, (t + c) / 2, 4.0) + 0.5) + ADD_UP * t * c for t in tiles) * (columns // c)
 
     fitting = [(r, c) for r in rows for c in _columns(columns) if r * c + min(r, c) + 1 <= target.vector_registers]
+    if 4 * found.product.depth % PAGE == 0:  # one step of all rows is in the same set
+        fitting = [(r, c) for r, c in fitting if r + c < WAYS] or fitting
     r, c = min(fitting, key=lambda tile: (cycles(*tile), -tile[0]))
     return ScheduleSpace({"rows": rows, "columns": _columns(columns)}, {"rows": r, "columns": c})
 
@@ -129,6 +132,8 @@ def _apply(task: KernelTask, target: Target, found: Inner, choice: Choice) -> Sc
     *spatial, lane = s.init_loops(partial)
     mark(s, "unroll", *spatial)
     s.vectorize(lane)
+    if p.right.buffer.nbytes > target.l2_bytes:  # of many short runs of memory no core fetches the next ahead
+        s.prefetch(p.right.buffer.name, steps, [panel, tiles], 1)
     return s
 
 

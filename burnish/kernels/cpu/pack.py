@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish.kernels.cpu.common import apply_layouts, mark, parallel_over, single_output
+from burnish.kernels.cpu.raw_weight import transposed_copy
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
@@ -112,19 +113,6 @@ def _schedule_map(s: Schedule, task: KernelTask, physical: list[tuple[str, int, 
         transposed_copy(s, copy, outer[-1], lanes)
     if outer or rest:
         parallel_over(s, outer or rest[:1])
-
-
-def transposed_copy(s: Schedule, copy: str, at: str, lanes: int) -> None:
-    """A block of a weight [O, C, KH, KW] with vectors of outputs innermost, transposed from runs of its rows."""
-    s.compute_at(copy, at)
-    s.transform_layout(copy, f"ACDB{lanes}a")
-    o, c, kh, kw = s.loops(copy)
-    run = s.fuse(s.fuse(c, kh), kw)
-    over, lane = s.split(o, lanes) if s.extent(o) > lanes else (None, o)
-    runs, column = s.split(run, lanes)
-    s.reorder(*([over] if over else []), runs, column, lane)
-    s.unroll(column)
-    s.vectorize(lane)
 
 
 def _depth_of(task: KernelTask) -> int:

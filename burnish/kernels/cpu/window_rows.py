@@ -49,8 +49,13 @@ def _window(task: KernelTask, target: Target) -> WindowReduction | None:
     if not isinstance(body, Reduce) or prod(axis.extent for axis in body.axes) > MOST_ELEMENTS:
         return None
     plain = all(task.layout(t.name).plain for t in parameters_of(stage))
-    fits = plain and len(shape) == 4 and shape == task.outputs[0].shape and shape[3] >= target.lanes // 8
+    fits = plain and len(shape) == 4 and shape == task.outputs[0].shape and shape[_along(stage)] >= target.lanes // 8
     return WindowReduction(stage, body) if fits else None
+
+
+def _along(window: Tensor) -> int:
+    """The dimension that vectors run along: columns, or rows where there is one column of them."""
+    return 2 if window.shape[3] == 1 else 3
 
 
 def _depthwise(task: KernelTask, target: Target) -> WindowReduction | None:
@@ -67,7 +72,8 @@ def _pooled(task: KernelTask, target: Target) -> WindowReduction | None:
 
 def _space(task: KernelTask, target: Target, found: WindowReduction) -> ScheduleSpace:
     window = found.stage
-    height, width, image = window.shape[2], window.shape[3], window.inputs[0].shape[3]
+    along = _along(window)
+    height, width, image = window.shape[5 - along], window.shape[along], prod(window.inputs[0].shape[along:])
     strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
     lanes = target.for_items(ITEM_BYTES[window.dtype]).lanes
     whole = 0 if strided else _whole(found.body, width, target, lanes)
@@ -107,11 +113,16 @@ def _vector(width: int, lanes: int) -> int:
 
 
 def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Choice) -> Schedule:
-    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers."""
+    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers.
+
+    Of one column of windows, the rows are those columns.
+    """
     s = Schedule(task.program())
     acc, out = accumulator(s, task, found.stage), single_output(task)
     apply_layouts(s, task, {})
     n, c, oh, ow = s.loops(out)
+    turned = _along(found.stage) == 2
+    oh, ow = (ow, oh) if turned else (oh, ow)
     oh, row = s.split(oh, int(choice["rows"]))
     over, lane = s.split(ow, int(choice["vector"]))
     s.reorder(oh, over, row, lane)
@@ -121,10 +132,12 @@ def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Cho
     s.vectorize(lane)
     loops = s.loops(acc)
     (row, column), (kh, kw) = loops[: -len(found.body.axes)][-2:], loops[-2:]
+    row, column = (column, row) if turned else (row, column)
     s.reorder(kh, kw, row, column)
     mark(s, "unroll", kh, kw, row)
     s.vectorize(column)
     *_, row, column = s.init_loops(acc)
+    row, column = (column, row) if turned else (row, column)
     s.unroll(row)
     s.vectorize(column)
     parallel_over(s, (n, c))
@@ -136,7 +149,9 @@ def _nests(task: KernelTask, target: Target, found: WindowReduction) -> Describe
     del target
     stage = found.stage
     domain = statement(task, stage)
-    batch, channels, height, width = stage.shape
+    batch, channels, *_ = stage.shape
+    along = _along(stage)
+    width, height = stage.shape[along], stage.shape[5 - along]
     kh, kw = len(domain.extents) - 2, len(domain.extents) - 1
 
     def describe(knobs: Knobs, count: int) -> CandidateNests:
@@ -144,12 +159,12 @@ def _nests(task: KernelTask, target: Target, found: WindowReduction) -> Describe
         levels = [
             NestLevel(0, batch, 1, LoopKind.PARALLEL),
             NestLevel(1, channels, 1, LoopKind.PARALLEL),
-            NestLevel(2, -(-height // rows), rows),
-            NestLevel(3, -(-width // vector), vector),
+            NestLevel(5 - along, -(-height // rows), rows),
+            NestLevel(along, -(-width // vector), vector),
             NestLevel(kh, domain.extents[kh], 1, LoopKind.UNROLL),
             NestLevel(kw, domain.extents[kw], 1, LoopKind.UNROLL),
-            NestLevel(2, np.minimum(rows, height), 1, LoopKind.UNROLL),
-            NestLevel(3, np.minimum(vector, width), 1, LoopKind.VECTORIZE),
+            NestLevel(5 - along, np.minimum(rows, height), 1, LoopKind.UNROLL),
+            NestLevel(along, np.minimum(vector, width), 1, LoopKind.VECTORIZE),
         ]
         return domain.nest(levels, count)
 

@@ -23,7 +23,7 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
-from burnish.kernels.cpu.pack import transposed_copy
+from burnish.kernels.cpu.raw_weight import transposed_copy
 from burnish.kernels.cpu.winograd import (
     FROM_SECOND,
     WinogradStages,
