@@ -24,6 +24,7 @@ TILE_EFFICIENCY, PRODUCT_TILE_EFFICIENCY = 0.75, 0.6
 POOL_EFFICIENCY = 0.15
 PRODUCT_PARTS_WORK = 100.0  # vector operations to make both parts of an input element of a product
 KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
+LINES = 0.2e-6  # seconds of a parallel region without work, for each thread: two cache lines that move between cores
 
 
 def arithmetic_seconds(operations: float, target: Target, efficiency: float = 1.0) -> float:
@@ -44,6 +45,11 @@ def cache_seconds(nbytes: float, target: Target) -> float:
 def memory_seconds(nbytes: float, target: Target) -> float:
     """Seconds of bytes that are read from memory, such as weights in a model larger than the caches."""
     return nbytes / target.memory_bandwidth
+
+
+def region_seconds(threads: int) -> float:
+    """Seconds to begin a parallel region and wait for its threads."""
+    return LINES * threads
 
 
 def copy_seconds(read: float, written: float, target: Target) -> float:

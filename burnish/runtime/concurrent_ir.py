@@ -1,0 +1,145 @@
+"""Concurrent kernel calls, as LLVM IR: regions of kernels that do not depend on each other, as one parallel region."""
+
+from __future__ import annotations
+
+WEIGHTS = 1024  # the weights of the shares of a region, together; a power of two
+_SHIFT = WEIGHTS.bit_length() - 1
+
+# A share is cut into parts by its weight, since iterations of two kernels do not take equally long. Parts of all shares
+# together are no more than the pool cuts a region into, so that each is a chunk of its own.
+_CONCURRENT = """
+; A share of a region: iterations of a kernel's own region, or 0: all of a kernel that runs on one thread; its weight;
+; bytes before its scratch.
+%Share = type { i64, i64, i64 }
+
+; Parts of a share; room: the most of all shares.
+define internal i64 @share_parts(i64 %extent, i64 %weight, i64 %room) alwaysinline nounwind {
+  %weighed = mul i64 %room, %weight
+  %asked = ashr i64 %weighed, {shift}
+  %fewer = icmp slt i64 %asked, %extent
+  %n = select i1 %fewer, i64 %asked, i64 %extent
+  %none = icmp slt i64 %n, 1
+  %parts = select i1 %none, i64 1, i64 %n
+  ret i64 %parts
+}
+
+; The most parts of all shares of a region: of each thread as many as the pool cuts, and of each share one at least.
+define internal i64 @share_room(ptr %rt, i64 %count) alwaysinline nounwind {
+  %threads.at = getelementptr %Runtime, ptr %rt, i64 0, i32 4
+  %threads = load i64, ptr %threads.at
+  %most = mul i64 %threads, {chunks}
+  %room = sub i64 %most, %count
+  ret i64 %room
+}
+
+; The body of the region: runs parts, counted through all shares. Its context: runtime, calls, shares, their number.
+define internal void @concurrent_parts(ptr %ctx, i64 %begin, i64 %end, i64 %thread) nounwind {
+entry:
+  %own = alloca %Runtime
+  fields %ctx: ptr rt, ptr calls, ptr shares, i64 count
+  %values = load %Runtime, ptr %rt
+  store %Runtime %values, ptr %own
+  %scratch = extractvalue %Runtime %values, 2
+  %stride = extractvalue %Runtime %values, 3
+  %own.scratch.at = getelementptr %Runtime, ptr %own, i64 0, i32 2
+  %room = call i64 @share_room(ptr %rt, i64 %count)
+  br label %share
+share:
+  %s = phi i64 [ 0, %entry ], [ %s.next, %next ]
+  %first = phi i64 [ 0, %entry ], [ %after, %next ]
+  %more = icmp slt i64 %s, %count
+  br i1 %more, label %look, label %exit
+look:
+  %share.at = getelementptr %Share, ptr %shares, i64 %s
+  fields %Share %share.at: i64 extent, i64 weight, i64 displaced
+  %n = call i64 @share_parts(i64 %extent, i64 %weight, i64 %room)
+  %after = add i64 %first, %n
+  %begun = icmp sgt i64 %begin, %first
+  %low = select i1 %begun, i64 %begin, i64 %first
+  %ended = icmp slt i64 %end, %after
+  %high = select i1 %ended, i64 %end, i64 %after
+  %some = icmp slt i64 %low, %high
+  br i1 %some, label %run, label %next
+run:
+  %call.at = getelementptr %Call, ptr %calls, i64 %s
+  fields %Call %call.at: ptr function, ptr args
+  %area = getelementptr i8, ptr %scratch, i64 %displaced
+  %whole = icmp eq i64 %extent, 0
+  br i1 %whole, label %kernel, label %region
+kernel: ; which finds the scratch of its thread where it looks for that of the first
+  %shift = mul i64 %stride, %thread
+  %area.own = getelementptr i8, ptr %area, i64 %shift
+  store ptr %area.own, ptr %own.scratch.at
+  call void %function(ptr %args, ptr %own)
+  br label %next
+region:
+  store ptr %area, ptr %own.scratch.at
+  %low.own = sub i64 %low, %first
+  %low.wide = mul i64 %low.own, %extent
+  %iteration = udiv i64 %low.wide, %n
+  %high.own = sub i64 %high, %first
+  %high.wide = mul i64 %high.own, %extent
+  %stop = udiv i64 %high.wide, %n
+  call void %function(ptr %args, ptr %own, i64 %iteration, i64 %stop, i64 %thread)
+  br label %next
+next:
+  %s.next = add i64 %s, 1
+  br label %share
+exit:
+  ret void
+}
+
+; Calls kernels side by side: its arguments are the number of regions, and their calls one behind the other; then of
+; each region the number of its shares, and these.
+define void @burnish_concurrent(ptr %args, ptr %rt) nounwind {
+entry:
+  %ctx = alloca [4 x i64]
+  fields %args: i64 regions, ptr first.calls
+  %first.shares = getelementptr i64, ptr %args, i64 2
+  fields %rt: ptr parallel, ptr pool
+  br label %region
+region:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %enter ]
+  %calls = phi ptr [ %first.calls, %entry ], [ %calls.next, %enter ]
+  %at = phi ptr [ %first.shares, %entry ], [ %at.next, %enter ]
+  %more = icmp slt i64 %r, %regions
+  br i1 %more, label %begin, label %exit
+begin:
+  %count = load i64, ptr %at
+  %shares = getelementptr i64, ptr %at, i64 1
+  %room = call i64 @share_room(ptr %rt, i64 %count)
+  br label %share
+share:
+  %s = phi i64 [ 0, %begin ], [ %s.next, %count.parts ]
+  %total = phi i64 [ 0, %begin ], [ %total.next, %count.parts ]
+  %left = icmp slt i64 %s, %count
+  br i1 %left, label %count.parts, label %enter
+count.parts:
+  %share.at = getelementptr %Share, ptr %shares, i64 %s
+  fields %Share %share.at: i64 extent, i64 weight
+  %n = call i64 @share_parts(i64 %extent, i64 %weight, i64 %room)
+  %total.next = add i64 %total, %n
+  %s.next = add i64 %s, 1
+  br label %share
+enter:
+  store ptr %rt, ptr %ctx
+  %ctx.calls = getelementptr i64, ptr %ctx, i64 1
+  store ptr %calls, ptr %ctx.calls
+  %ctx.shares = getelementptr i64, ptr %ctx, i64 2
+  store ptr %shares, ptr %ctx.shares
+  %ctx.count = getelementptr i64, ptr %ctx, i64 3
+  store i64 %count, ptr %ctx.count
+  call void %parallel(ptr %pool, ptr @concurrent_parts, ptr %ctx, i64 %total)
+  %calls.next = getelementptr %Call, ptr %calls, i64 %count
+  %at.next = getelementptr %Share, ptr %shares, i64 %count
+  %r.next = add i64 %r, 1
+  br label %region
+exit:
+  ret void
+}
+"""
+
+
+def concurrent_ir(chunks: int) -> str:
+    """``@burnish_concurrent``; ``chunks``: what the pool cuts a region into for each thread."""
+    return _CONCURRENT.replace("{chunks}", str(chunks)).replace("{shift}", str(_SHIFT))
