@@ -185,7 +185,7 @@ def _dependences(graph: Graph, run: Sequence[Built]) -> list[set[int]]:
     return found
 
 
-def makespan(parts: Iterable[float], threads: int) -> float:
+def _makespan(parts: Iterable[float], threads: int) -> float:
     """Seconds until all parts are done, each of which a thread begins as soon as it is free, in their order."""
     free = [0.0] * threads
     heapify(free)
@@ -206,7 +206,7 @@ def _alone(extent: int, seconds: float, threads: int) -> float:
     """Seconds of a region of one kernel."""
     if not extent:
         return seconds
-    return makespan(_cut(extent, min(extent, CHUNKS * threads), seconds), threads) + region_seconds(threads)
+    return _makespan(_cut(extent, min(extent, CHUNKS * threads), seconds), threads) + region_seconds(threads)
 
 
 def _together(regions: Iterable[Sequence[StageShare]], threads: int) -> float:
@@ -218,7 +218,7 @@ def _together(regions: Iterable[Sequence[StageShare]], threads: int) -> float:
             _cut(share.extent, max(1, min(share.extent, room * weight // WEIGHTS)), share.seconds)
             for share, weight in zip(shares, weights([s.seconds for s in shares]), strict=True)
         ]
-        found += makespan((part for parts in cut for part in parts), threads) + region_seconds(threads)
+        found += _makespan((part for parts in cut for part in parts), threads) + region_seconds(threads)
     return found
 
 

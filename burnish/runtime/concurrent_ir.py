@@ -32,34 +32,47 @@ define internal i64 @share_room(ptr %rt, i64 %count) alwaysinline nounwind {
   ret i64 %room
 }
 
-; The body of the region: runs parts, counted through all shares. Its context: runtime, calls, shares, their number.
+; The body of the region. Every thread has equally many chunks, and what its own ones are is dealt out: the first parts
+; are the longest, and all threads begin with them. A thread that does all goes through the parts in order. Its context:
+; runtime, calls, shares, their number, the number of parts, chunks of a thread.
 define internal void @concurrent_parts(ptr %ctx, i64 %begin, i64 %end, i64 %thread) nounwind {
 entry:
   %own = alloca %Runtime
-  fields %ctx: ptr rt, ptr calls, ptr shares, i64 count
+  fields %ctx: ptr rt, ptr calls, ptr shares, i64 count, i64 total, i64 each
   %values = load %Runtime, ptr %rt
   store %Runtime %values, ptr %own
   %scratch = extractvalue %Runtime %values, 2
   %stride = extractvalue %Runtime %values, 3
+  %threads = extractvalue %Runtime %values, 4
   %own.scratch.at = getelementptr %Runtime, ptr %own, i64 0, i32 2
   %room = call i64 @share_room(ptr %rt, i64 %count)
-  br label %share
-share:
-  %s = phi i64 [ 0, %entry ], [ %s.next, %next ]
-  %first = phi i64 [ 0, %entry ], [ %after, %next ]
-  %more = icmp slt i64 %s, %count
-  br i1 %more, label %look, label %exit
-look:
+  %chunks = mul i64 %each, %threads
+  %range = sub i64 %end, %begin
+  %alone = icmp eq i64 %range, %chunks
+  br label %chunk
+chunk:
+  %c = phi i64 [ %begin, %entry ], [ %c.next, %done ]
+  %more = icmp slt i64 %c, %end
+  br i1 %more, label %deal, label %exit
+deal:
+  %c.next = add i64 %c, 1
+  %owner = udiv i64 %c, %each
+  %turn = urem i64 %c, %each
+  %before = mul i64 %turn, %threads
+  %dealt = add i64 %before, %owner
+  %part = select i1 %alone, i64 %c, i64 %dealt
+  %exists = icmp slt i64 %part, %total
+  br i1 %exists, label %share, label %done
+share: ; the part is of one of them
+  %s = phi i64 [ 0, %deal ], [ %s.next, %share ]
+  %first = phi i64 [ 0, %deal ], [ %after, %share ]
   %share.at = getelementptr %Share, ptr %shares, i64 %s
   fields %Share %share.at: i64 extent, i64 weight, i64 displaced
   %n = call i64 @share_parts(i64 %extent, i64 %weight, i64 %room)
   %after = add i64 %first, %n
-  %begun = icmp sgt i64 %begin, %first
-  %low = select i1 %begun, i64 %begin, i64 %first
-  %ended = icmp slt i64 %end, %after
-  %high = select i1 %ended, i64 %end, i64 %after
-  %some = icmp slt i64 %low, %high
-  br i1 %some, label %run, label %next
+  %s.next = add i64 %s, 1
+  %farther = icmp sge i64 %part, %after
+  br i1 %farther, label %share, label %run
 run:
   %call.at = getelementptr %Call, ptr %calls, i64 %s
   fields %Call %call.at: ptr function, ptr args
@@ -71,20 +84,19 @@ kernel: ; which finds the scratch of its thread where it looks for that of the f
   %area.own = getelementptr i8, ptr %area, i64 %shift
   store ptr %area.own, ptr %own.scratch.at
   call void %function(ptr %args, ptr %own)
-  br label %next
+  br label %done
 region:
   store ptr %area, ptr %own.scratch.at
-  %low.own = sub i64 %low, %first
-  %low.wide = mul i64 %low.own, %extent
-  %iteration = udiv i64 %low.wide, %n
-  %high.own = sub i64 %high, %first
-  %high.wide = mul i64 %high.own, %extent
-  %stop = udiv i64 %high.wide, %n
+  %place = sub i64 %part, %first
+  %place.wide = mul i64 %place, %extent
+  %iteration = udiv i64 %place.wide, %n
+  %place.after = add i64 %place, 1
+  %after.wide = mul i64 %place.after, %extent
+  %stop = udiv i64 %after.wide, %n
   call void %function(ptr %args, ptr %own, i64 %iteration, i64 %stop, i64 %thread)
-  br label %next
-next:
-  %s.next = add i64 %s, 1
-  br label %share
+  br label %done
+done:
+  br label %chunk
 exit:
   ret void
 }
@@ -93,10 +105,13 @@ exit:
 ; each region the number of its shares, and these.
 define void @burnish_concurrent(ptr %args, ptr %rt) nounwind {
 entry:
-  %ctx = alloca [4 x i64]
+  %ctx = alloca [6 x i64]
   fields %args: i64 regions, ptr first.calls
   %first.shares = getelementptr i64, ptr %args, i64 2
   fields %rt: ptr parallel, ptr pool
+  %threads.at = getelementptr %Runtime, ptr %rt, i64 0, i32 4
+  %threads = load i64, ptr %threads.at
+  %others = sub i64 %threads, 1
   br label %region
 region:
   %r = phi i64 [ 0, %entry ], [ %r.next, %enter ]
@@ -129,7 +144,14 @@ enter:
   store ptr %shares, ptr %ctx.shares
   %ctx.count = getelementptr i64, ptr %ctx, i64 3
   store i64 %count, ptr %ctx.count
-  call void %parallel(ptr %pool, ptr @concurrent_parts, ptr %ctx, i64 %total)
+  %ctx.total = getelementptr i64, ptr %ctx, i64 4
+  store i64 %total, ptr %ctx.total
+  %padded = add i64 %total, %others
+  %each = udiv i64 %padded, %threads
+  %ctx.each = getelementptr i64, ptr %ctx, i64 5
+  store i64 %each, ptr %ctx.each
+  %chunks = mul i64 %each, %threads
+  call void %parallel(ptr %pool, ptr @concurrent_parts, ptr %ctx, i64 %chunks)
   %calls.next = getelementptr %Call, ptr %calls, i64 %count
   %at.next = getelementptr %Share, ptr %shares, i64 %count
   %r.next = add i64 %r, 1

@@ -95,6 +95,7 @@ class CpuRunner:
         self.io = (ctypes.c_void_p * (1 + self._given))()  # arena, inputs, outputs, values of dimensions; null
         self._operators = instance.operators()
         self._collectives = Collectives(executable.steps, instance.comm)
+        self.joined = tables.joined
         self._parts = self._segments(tables)
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self.native = run(workers.driver.address("burnish_run"))
