@@ -213,7 +213,7 @@ def _together(regions: Iterable[Sequence[StageShare]], threads: int) -> float:
     """Seconds of regions that kernels share, cut as `runtime.concurrent_ir` does."""
     found = 0.0
     for shares in regions:
-        room = CHUNKS * threads - len(shares)
+        room = CHUNKS * threads
         cut = [
             _cut(share.extent, max(1, min(share.extent, room * weight // WEIGHTS)), share.seconds)
             for share, weight in zip(shares, weights([s.seconds for s in shares]), strict=True)

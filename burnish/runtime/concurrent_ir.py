@@ -6,13 +6,13 @@ WEIGHTS = 1024  # the weights of the shares of a region, together; a power of tw
 _SHIFT = WEIGHTS.bit_length() - 1
 
 # A share is cut into parts by its weight, since iterations of two kernels do not take equally long. Parts of all shares
-# together are no more than the pool cuts a region into, so that each is a chunk of its own.
+# together are as many as the pool cuts a region into, so that each is a chunk of its own.
 _CONCURRENT = """
 ; A share of a region: iterations of a kernel's own region, or 0: all of a kernel that runs on one thread; its weight;
 ; bytes before its scratch.
 %Share = type { i64, i64, i64 }
 
-; Parts of a share; room: the most of all shares.
+; Parts of a share; room: the most of all shares, but for those that have one as they must.
 define internal i64 @share_parts(i64 %extent, i64 %weight, i64 %room) alwaysinline nounwind {
   %weighed = mul i64 %room, %weight
   %asked = ashr i64 %weighed, {shift}
@@ -21,15 +21,6 @@ define internal i64 @share_parts(i64 %extent, i64 %weight, i64 %room) alwaysinli
   %none = icmp slt i64 %n, 1
   %parts = select i1 %none, i64 1, i64 %n
   ret i64 %parts
-}
-
-; The most parts of all shares of a region: of each thread as many as the pool cuts, and of each share one at least.
-define internal i64 @share_room(ptr %rt, i64 %count) alwaysinline nounwind {
-  %threads.at = getelementptr %Runtime, ptr %rt, i64 0, i32 4
-  %threads = load i64, ptr %threads.at
-  %most = mul i64 %threads, {chunks}
-  %room = sub i64 %most, %count
-  ret i64 %room
 }
 
 ; The body of the region. Every thread has equally many chunks, and what its own ones are is dealt out: the first parts
@@ -45,7 +36,7 @@ entry:
   %stride = extractvalue %Runtime %values, 3
   %threads = extractvalue %Runtime %values, 4
   %own.scratch.at = getelementptr %Runtime, ptr %own, i64 0, i32 2
-  %room = call i64 @share_room(ptr %rt, i64 %count)
+  %room = mul i64 %threads, {chunks}
   %chunks = mul i64 %each, %threads
   %range = sub i64 %end, %begin
   %alone = icmp eq i64 %range, %chunks
@@ -122,7 +113,7 @@ region:
 begin:
   %count = load i64, ptr %at
   %shares = getelementptr i64, ptr %at, i64 1
-  %room = call i64 @share_room(ptr %rt, i64 %count)
+  %room = mul i64 %threads, {chunks}
   br label %share
 share:
   %s = phi i64 [ 0, %begin ], [ %s.next, %count.parts ]
