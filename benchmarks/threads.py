@@ -31,8 +31,8 @@ from rich.table import Table
 from benchmarks import models
 from benchmarks.provenance import stored
 from burnish.base.cache import ObjectCache
-from burnish.graph.costs import LINES
 from burnish.driver.compilation import compile_kernels, import_graph, make_module
+from burnish.graph.costs import LINES
 from burnish.kernels.task import KernelTask
 from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt
 from burnish.loops.sizes import hinted
@@ -411,7 +411,9 @@ def main() -> None:
     parser.add_argument("--training", action="store_true", help="names are those of training steps")
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--target", default="cpu", help="what is compiled for, such as sapphirerapids")
-    parser.add_argument("--cost", type=float, default=1e6 * LINES, help="microseconds of a region without work, a thread")
+    parser.add_argument(
+        "--cost", type=float, default=1e6 * LINES, help="microseconds of a region without work, a thread"
+    )
     parser.add_argument("--all", action="store_true", help="1, 2, 4, 8, ... threads, not 1 and the last alone")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

@@ -50,9 +50,7 @@ def region_entries(
     return [_entry(kernel, number, body, places, attributes) for number, body in enumerate(bodies)]
 
 
-def _entry(
-    kernel: str, number: int, body: RegionBody, places: Mapping[str, tuple[str, int]], attributes: str
-) -> str:
+def _entry(kernel: str, number: int, body: RegionBody, places: Mapping[str, tuple[str, int]], attributes: str) -> str:
     """See :func:`region_entries`."""
     lines = [
         f"define void @{entry_name(kernel, number)}(ptr %args, ptr %rt, i64 %begin, i64 %end, i64 %thread) "

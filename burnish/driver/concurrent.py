@@ -19,7 +19,6 @@ from burnish.graph.costs import KERNEL, region_seconds, roofline_seconds
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import is_size
-from burnish.machines.target import Target
 from burnish.ops.classify import flops, traffic
 from burnish.runtime.concurrent_ir import WEIGHTS
 from burnish.runtime.pool_ir import CHUNKS
@@ -35,7 +34,8 @@ Regions = Sequence[tuple[int, float]]  # iterations and seconds on one thread; 0
 def side_by_side(made: Compilation) -> Compilation:
     """The compilation with independent kernels next to each other that are to run side by side, and which these are.
 
-    Only kernels of known sizes on CPUs with several cores; the others, and what is no kernel, stay where they are.
+    Only kernels of known sizes on CPUs with several cores. The others, those that write a state (which they do where
+    the old value lies), and what is no kernel, stay alone.
     """
     target = made.target
     if target.kind != "cpu" or target.machine.offloads or target.cores < 2:
@@ -73,7 +73,8 @@ class _Run:
 
     def __init__(self, made: Compilation, run: Sequence[Built]) -> None:
         self.graph, self.target, self.steps = made.graph, made.target, run
-        self.counts = {*made.graph.counts}
+        states = {made.graph.outputs[state.output] for state in made.graph.states.values()}
+        self._apart = states | {*made.graph.counts.values()}
         self._needs = _dependences(made.graph, run)
         self._regions: dict[int, Regions] = {}
 
@@ -120,7 +121,7 @@ class _Run:
     def _predicted(self, step: KernelStage) -> Regions:
         """The regions of a kernel with its seconds on one thread: by its instructions, and no less than its roofline."""
         own, task = step.kernel.regions, step.task
-        if not own or task.dims or not self.counts.isdisjoint(step.group.outputs):
+        if not own or task.dims or not self._apart.isdisjoint(step.group.outputs):
             return ()
         if any(is_size(extent) for t in (*task.inputs, *task.outputs) for extent in t.shape):
             return ()

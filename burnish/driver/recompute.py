@@ -13,7 +13,6 @@ from typing import Any
 from burnish import ops
 from burnish.base.sizes import RECOMPUTING, parse_budget, text_of
 from burnish.driver.assembly import live_values, make_module
-from burnish.driver.concurrent import side_by_side
 from burnish.driver.nested import buffers_of as nested_buffers
 from burnish.driver.rounds import buffers_of
 from burnish.driver.stages import (
@@ -93,7 +92,7 @@ def trained_within(
     """
     step = training_step(made, call_seconds(made.graph, made.target, choices))
     if budget is None:
-        return make_module(side_by_side(step.made), threads)
+        return make_module(step.made, threads)
     found = _planned(step, budget)
     ordered = step.ordered(found.order)
     module, ends = make_module(ordered, threads), upper_ends(made.graph.dims)

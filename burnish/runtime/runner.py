@@ -126,7 +126,9 @@ class CpuRunner:
                 continue
             patches = (address_of(self.patches), len(self.patches)) if not parts else (None, 0)
             plan = each = SegmentPlan(address_of(self._table) + 16 * done, len(run), *patches, clock.value)
-            own = [at for at, number in enumerate(tables.joined, tables.joined_at) if run and run[0] <= number <= run[-1]]
+            own = [
+                at for at, number in enumerate(tables.joined, tables.joined_at) if run and run[0] <= number <= run[-1]
+            ]
             if tables.joined_at and own:
                 plan = SegmentPlan(address_of(self._table) + 16 * own[0], len(own), *patches, clock.value)
             parts.append(_Segment(plan, each, run[0] if run else 0))
