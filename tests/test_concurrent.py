@@ -73,8 +73,8 @@ def outputs(module: Callable[..., object], values: list[np.ndarray]) -> list[np.
     return [np.array(a) for a in (found if isinstance(found, tuple) else (found,))]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 16])
-@pytest.mark.parametrize("graph", [branches(), branches(9), small()], ids=["branches", "odd extents", "on one thread"])
+@pytest.mark.parametrize("threads", [1, 3, 16])
+@pytest.mark.parametrize("graph", [branches(9), small()], ids=["branches", "on one thread"])
 def test_no_bit_changes(graph: Graph, threads: int, always: None) -> None:
     made, values = compiled(graph, 16), given(graph)
     assert made.concurrent

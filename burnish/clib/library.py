@@ -131,7 +131,8 @@ class CLibrary:
         arena_at = round_up(own_at + 16 * len(own.outputs), PAGE)
         return {
             "bytes_at": _BYTES, "runtime_at": _RUNTIME, "io_at": _IO, "words_at": words_at, "words_bytes": words,
-            "calls_at": calls_at, "first_call_at": calls_at + 16 * tables.joined_at, "patches_at": patches_at, "state_at": state_at, "own_at": own_at,
+            "calls_at": calls_at, "first_call_at": calls_at + 16 * tables.joined_at,
+            "patches_at": patches_at, "state_at": state_at, "own_at": own_at,
             "arena_at": arena_at, "fixed": round_up(arena_at + self._arena[1], PAGE),
             "stride": round_up(own.scratch_bytes, SCRATCH_STRIDE),
         }  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace
-from itertools import product
+from itertools import pairwise, product
 
 from burnish.driver.stages import Built, Compilation, ConcurrentStages, KernelStage, StageShare
 from burnish.graph.costs import KERNEL, region_seconds, roofline_seconds
@@ -119,7 +119,7 @@ class _Run:
         return self._regions[number]
 
     def _predicted(self, step: KernelStage) -> Regions:
-        """The regions of a kernel with its seconds on one thread: by its instructions, and no less than its roofline."""
+        """The regions of a kernel and their seconds on one thread: by instructions, and no less than its roofline."""
         own, task = step.kernel.regions, step.task
         if not own or task.dims or not self._apart.isdisjoint(step.group.outputs):
             return ()
@@ -200,7 +200,7 @@ def _cut(extent: int, parts: int, seconds: float) -> list[float]:
     if extent < 2 or parts < 2:
         return [seconds]
     edges = [extent * part // parts for part in range(parts + 1)]
-    return [seconds * (end - begin) / extent for begin, end in zip(edges, edges[1:], strict=False)]
+    return [seconds * (end - begin) / extent for begin, end in pairwise(edges)]
 
 
 def _alone(extent: int, seconds: float, threads: int) -> float:

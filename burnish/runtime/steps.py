@@ -361,8 +361,8 @@ class While:
 
 @dataclass(frozen=True)
 class CallShare:
-    """Share of a kernel call, step ``step``, in a parallel region of several: the entry point ``symbol`` of its region of
-    ``extent`` iterations; with 0 the kernel itself, on one thread.
+    """Share of a kernel call, step ``step``, in a parallel region of several: the entry point ``symbol`` of its region
+    of ``extent`` iterations; with 0 the kernel itself, on one thread.
 
     ``weight``: the part of the time of all shares of the region, in 1024ths. ``scratch``: the bytes that other calls of
     the region have before those of this one.
