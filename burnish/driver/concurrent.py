@@ -98,7 +98,7 @@ class _Run:
         return result
 
     def _join(self, group: list[int], others: Sequence[int]) -> None:
-        """Adds to a kernel those of others that it saves time to run beside it."""
+        """Group growth: adds to a kernel those of others that it saves time to run beside it."""
         before = self.seconds(group) if others else 0.0
         for other in others:
             if len(group) == MOST or not self.regions(other):
@@ -112,7 +112,7 @@ class _Run:
                 before = together
 
     def regions(self, number: int) -> Regions:
-        """The regions of a step; none of what is no kernel that may run beside another one."""
+        """Parallel regions of a step; none of what is no kernel that may run beside another one."""
         if number not in self._regions:
             step = self.steps[number]
             self._regions[number] = self._predicted(step) if isinstance(step, KernelStage) else ()
@@ -140,7 +140,7 @@ class _Run:
         return min(_together(regions, self.target.cores) for regions in self._placements(group))
 
     def shares(self, group: Sequence[int]) -> Shares:
-        """What each region of kernels side by side consists of: the place of a kernel in the group, its region."""
+        """Shares of each region of kernels side by side, by the fastest placement."""
         best = min(self._placements(group), key=lambda regions: _together(regions, self.target.cores))
         return tuple(tuple(region) for region in best)
 
