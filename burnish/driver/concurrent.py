@@ -15,7 +15,7 @@ from heapq import heapify, heapreplace
 from itertools import pairwise, product
 
 from burnish.driver.stages import Built, Compilation, ConcurrentStages, KernelStage, StageShare
-from burnish.graph.costs import KERNEL, region_seconds, roofline_seconds
+from burnish.graph.costs import KERNEL, least_seconds, region_seconds
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import is_size
@@ -98,7 +98,7 @@ class _Run:
         return result
 
     def _join(self, group: list[int], others: Sequence[int]) -> None:
-        """Group growth: adds to a kernel those of others that it saves time to run beside it."""
+        """Adds to a kernel other ones that run beside it in less time."""
         before = self.seconds(group) if others else 0.0
         for other in others:
             if len(group) == MOST or not self.regions(other):
@@ -112,7 +112,7 @@ class _Run:
                 before = together
 
     def regions(self, number: int) -> Regions:
-        """Parallel regions of a step; none of what is no kernel that may run beside another one."""
+        """Parallel regions of a step; none where it has to stay alone."""
         if number not in self._regions:
             step = self.steps[number]
             self._regions[number] = self._predicted(step) if isinstance(step, KernelStage) else ()
@@ -125,8 +125,7 @@ class _Run:
             return ()
         if any(is_size(extent) for t in (*task.inputs, *task.outputs) for extent in t.shape):
             return ()
-        rate = max(1.0, self.target.matrix_flops / self.target.flops) if self.target.unit is not None else 1.0
-        bound = roofline_seconds(flops(task.outputs) / rate, traffic(task.outputs), self.target, 1.0)
+        bound = least_seconds(flops(task.outputs), traffic(task.outputs), self.target)
         counted = sum(seconds for _, seconds in own)
         total = max(counted, bound * self.target.cores)
         return [(extent, total * (seconds / counted if counted else 1 / len(own))) for extent, seconds in own]

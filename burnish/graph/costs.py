@@ -63,6 +63,12 @@ def roofline_seconds(operations: float, moved: float, target: Target, efficiency
     return max(seconds, memory_seconds(weights, target), cache_seconds(moved, target))
 
 
+def least_seconds(operations: float, moved: float, target: Target) -> float:
+    """Roofline seconds of a kernel at the highest rate of all units, of which it may use any."""
+    rate = max(1.0, target.matrix_flops / target.flops) if target.unit is not None else 1.0
+    return roofline_seconds(operations / rate, moved, target, 1.0)
+
+
 def product_in_parts_seconds(operations: float, elements: float, target: Target) -> float:
     """Seconds of a product by a matrix unit in bfloat16 parts: splitting ``elements`` of input, and the products."""
     parts = arithmetic_seconds(PRODUCT_PARTS_WORK * 2 * elements, target)
