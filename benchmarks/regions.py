@@ -28,9 +28,9 @@ from burnish.boost.growth.trunk import grow_levels
 from burnish.boost.params import Params
 from burnish.boost.training import Training
 from burnish.machines.target import target
+from burnish.runtime.pool_ir import CHUNKS
 from burnish.runtime.threads import Workers
 
-CHUNKS = 4  # of each thread's part, as `runtime.pool_ir` cuts
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 

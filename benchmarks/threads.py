@@ -20,6 +20,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -31,6 +32,7 @@ from benchmarks import models
 from benchmarks.provenance import stored
 from burnish.base.cache import ObjectCache
 from burnish.driver.compilation import compile_kernels, import_graph, make_module
+from burnish.graph.costs import LINES
 from burnish.kernels.task import KernelTask
 from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt
 from burnish.loops.sizes import hinted
@@ -41,12 +43,11 @@ from burnish.machines.target import target as find_target
 from burnish.pipeline import kernel as kernels
 from burnish.runtime.executable import KernelCall
 from burnish.runtime.module import Module
+from burnish.runtime.pool_ir import CHUNKS
 
 MODELS, STEP = ("light_resnet50", "bert_base", "mobilenet_v2"), "resnet18"
-CHUNKS = 4  # of each thread's part, as `runtime.pool_ir` cuts
 COUNTS = (1, 2, 4, 8, 16)
 ROUNDS = 12
-LINES = 0.2  # microseconds of a region for each thread: two cache lines that move between cores
 SHOWN = 24  # kernels of a table: those that a call waits for longest
 _REGION, _STEP = -1, -2  # marks in the log, which are no times
 _CAPACITY = 1 << 20
@@ -194,13 +195,15 @@ class StandIn:
         """Runs a module several times; the steps of each run. The module keeps the stand-in as its pool."""
         runner = module._runner
         runner.runtime.parallel, runner.runtime.pool = self.parallel, ctypes.addressof(self.log)
-        for part in runner._parts:
+        runner.runtime.threads = threads
+        for at, part in enumerate(runner._parts):
             if not isinstance(part, int):
                 part.plan.clock = self.stamp
+                runner._parts[at] = replace(part, each=part.plan)  # concurrent calls are timed as one
         self.log.threads, self.log.used = threads, 0
         module.profile(repeat=ROUNDS - 1, **arrays)
         assert self.log.used <= _CAPACITY
-        steps, count = steps_of(self.entries[: self.log.used], self.reading), len(module.executable.steps)
+        steps, count = steps_of(self.entries[: self.log.used], self.reading), len(runner.joined)
         return [steps[at : at + count] for at in range(0, len(steps), count + 1)]  # between runs lies one more
 
     def _reading(self) -> float:
@@ -262,14 +265,17 @@ def split(module: Module, arrays: dict[str, np.ndarray], threads: int, pool: Sta
     runs = pool.run(module, arrays, threads)
     templates = {row["kernel"]: row for row in module.info["kernels"]}
     result = []
-    for number, step in enumerate(module.executable.steps):
+    every, begins = module.executable.steps, [*module._runner.joined, len(module.executable.steps)]
+    for number, (first, end) in enumerate(pairwise(begins)):
+        step = every[first]
         rounds = [run[number] for run in runs]
         least = [np.min([r[1][i] for r in rounds], axis=0).tolist() for i in range(len(rounds[0][1]))]
         known = templates.get(step.kernel, {}) if isinstance(step, KernelCall) else {}
         regions = tuple(SplitRegion(len(r), sum(r), makespan(r, threads)) for r in least)
         result.append(
             SplitKernel(
-                step.node, step.label, known.get("template", ""), known.get("choice", {}),
+                " | ".join(s.node for s in every[first:end]), step.label,
+                "concurrent" if end - first > 1 else known.get("template", ""), known.get("choice", {}),
                 min(r[0] for r in rounds), regions,
             )
         )  # fmt: skip
@@ -405,7 +411,9 @@ def main() -> None:
     parser.add_argument("--training", action="store_true", help="names are those of training steps")
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--target", default="cpu", help="what is compiled for, such as sapphirerapids")
-    parser.add_argument("--cost", type=float, default=LINES, help="microseconds of a region without work, a thread")
+    parser.add_argument(
+        "--cost", type=float, default=1e6 * LINES, help="microseconds of a region without work, a thread"
+    )
     parser.add_argument("--all", action="store_true", help="1, 2, 4, 8, ... threads, not 1 and the last alone")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

@@ -95,7 +95,7 @@ relocated:
   %r.next = add i64 %r, 1
   br label %relocate
 structures:
-  %calls = getelementptr i8, ptr %words, i64 {calls_at}
+  %calls = getelementptr i8, ptr %words, i64 {first_call_at}
   store ptr %calls, ptr %m
   %plan1 = getelementptr %Plan, ptr %m, i64 0, i32 1
   store i64 {calls}, ptr %plan1

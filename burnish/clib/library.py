@@ -131,7 +131,8 @@ class CLibrary:
         arena_at = round_up(own_at + 16 * len(own.outputs), PAGE)
         return {
             "bytes_at": _BYTES, "runtime_at": _RUNTIME, "io_at": _IO, "words_at": words_at, "words_bytes": words,
-            "calls_at": calls_at, "patches_at": patches_at, "state_at": state_at, "own_at": own_at,
+            "calls_at": calls_at, "first_call_at": calls_at + 16 * tables.joined_at,
+            "patches_at": patches_at, "state_at": state_at, "own_at": own_at,
             "arena_at": arena_at, "fixed": round_up(arena_at + self._arena[1], PAGE),
             "stride": round_up(own.scratch_bytes, SCRATCH_STRIDE),
         }  # fmt: skip
@@ -230,7 +231,7 @@ class CLibrary:
             **at, "p": self.name, "most_threads": MOST_THREADS, "spin": SPIN,
             "asked": int(own.info.get("threads") or 0),
             "absolutes": len(own.code.absolute), "code_bytes": code_bytes, "bases": 4 + len(self._functions),
-            "state_bytes": own.state_offsets[-1], "relocations": relocations, "calls": len(own.steps),
+            "state_bytes": own.state_offsets[-1], "relocations": relocations, "calls": len(self._tables.joined),
             "patches": len(tables.patches), "inputs": len(inputs), "outputs": len(outputs), "dims": len(dims),
             "states": len(own.states), "first_output": first_output, "first_value": first_value,
             "values_at": at["io_at"] + 8 * first_value, "messages": len(CODES),

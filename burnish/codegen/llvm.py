@@ -13,6 +13,7 @@ from functools import partial
 from burnish.codegen.access import ZEROS
 from burnish.codegen.addressing import BufferPlace, LoopScope, argument_name
 from burnish.codegen.builder import IRValue
+from burnish.codegen.entries import RegionBody, region_entries, region_loops
 from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
@@ -52,12 +53,14 @@ MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of L
 class KernelCode:
     """LLVM IR text of one kernel, and the bytes of scratch it needs per thread.
 
-    ``dims``: the dimensions whose values it takes, as ``i64`` behind the addresses of its buffers.
+    ``dims``: the dimensions whose values it takes, as ``i64`` behind the addresses of its buffers. ``regions``: the
+    parallel loops that it consists of, if it is nothing else, each with an entry point (:mod:`codegen.entries`).
     """
 
     text: str
     scratch_bytes: int
     dims: tuple[str, ...] = ()
+    regions: tuple[For, ...] = ()
 
 
 @dataclass
@@ -91,6 +94,7 @@ def emit(program: LoopProgram, target: Target) -> KernelCode:
     for i, buffer in enumerate(program.params):
         slot = function.hoist(0, f"getelementptr ptr, ptr %args, i64 {i}")
         function.memory[buffer.name] = BufferPlace(buffer, function.hoist(0, f"load ptr, ptr {slot}"))
+        function.places[buffer.name] = "args", i
     dims = [d.name for d in dims_of_program(program)]
     for i, name in enumerate(dims, len(program.params)):
         slot = function.hoist(0, f"getelementptr i64, ptr %args, i64 {i}")
@@ -99,7 +103,10 @@ def emit(program: LoopProgram, target: Target) -> KernelCode:
     convention = f"{target.machine.dialect.kernel} void".lstrip()
     signature = f"define {convention} @{program.name}(ptr noalias %args, ptr noalias %rt)"
     module.functions.append(function.finish(signature))
-    return KernelCode(module.text(), module.scratch, tuple(dims))
+    regions = region_loops(program.body) if target.machine.dialect.grid is None else []
+    entries = region_entries(program.name, function.regions, function.places, "#0") if regions else None
+    module.functions += entries or []
+    return KernelCode(module.text(), module.scratch, tuple(dims), tuple(regions if entries else ()))
 
 
 class FunctionEmitter(ValueEmitter):
@@ -119,6 +126,8 @@ class FunctionEmitter(ValueEmitter):
         self.rt = rt
         self.scratch_used = scratch_used
         self.inside_parallel = False
+        self.regions: list[RegionBody] = []  # the parallel loops so far
+        self.places: dict[str, tuple[str, int]] = {}  # of buffers that a region finds by itself: see `region_entries`
         self.units: dict[str, MatrixUnit] = {}  # those whose tiles the function holds
         self.entered: list[For] = []  # the loops that may have no iteration, of which it is known here that they have
 
@@ -287,6 +296,7 @@ class FunctionEmitter(ValueEmitter):
         name = f"{self.module.name}.parallel{len(self.module.functions)}"
         signature = f"define internal void @{name}(ptr noalias %ctx, i64 %begin, i64 %end, i64 %thread)"
         self.module.functions.append(body.finish(signature))
+        self.regions.append(RegionBody(name, tuple(m.buffer.name for m in buffers), tuple(v for v, _ in variables)))
         run = self.result(f"load ptr, ptr {self.rt}", INDEX).text
         slot = self.result(f"getelementptr ptr, ptr {self.rt}, i64 1", INDEX).text
         pool = self.result(f"load ptr, ptr {slot}", INDEX).text
@@ -370,6 +380,7 @@ class FunctionEmitter(ValueEmitter):
         offset = self.scratch_used
         self.scratch_used += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
         self.module.scratch = max(self.module.scratch, self.scratch_used)
+        self.places[buffer.name] = "scratch", offset
         cache = self.scopes[0].cache
         if "scratch" not in cache:
             slot = self.hoist(0, f"getelementptr i64, ptr {self.rt}, i64 2")

@@ -7,11 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from burnish.base import dump
+from burnish.codegen.entries import entry_name
+from burnish.driver.concurrent import weights
 from burnish.driver.nested import buffers_of as nested_buffers
 from burnish.driver.nested import make_nested, row_major_operands
 from burnish.driver.rounds import buffers_of, make_repeat, moving_operands
@@ -45,7 +48,7 @@ from burnish.machines.machine import STRICT
 from burnish.machines.target import Target
 from burnish.measure.roofline import work_of
 from burnish.measure.samples import plain_domains
-from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
+from burnish.memory.lifetimes import Interval, lifetimes, live_bytes, widened
 from burnish.memory.lifetimes import LifetimeStep as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import ArenaPlan, plan
@@ -53,7 +56,7 @@ from burnish.pipeline.kernel import slowness
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.devices import device_for, has_own_form
-from burnish.runtime.executable import CopyStep, Count, Executable, Slot, Step
+from burnish.runtime.executable import CallShare, ConcurrentCalls, CopyStep, Count, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.steps import Native
@@ -112,8 +115,9 @@ def assemble(made: Compilation) -> Executable:
         found = [(d, name) for name, d in counted.items() if name in stage.group.outputs]
         return [Count(d, replace(place_of(constants, home, slots, n), nbytes=8), str(d)) for d, n in found]
 
-    own = ((_step_of(made, stage, home, constants, slots, dims), stage) for stage in made.calls)
+    own = [(_step_of(made, stage, home, constants, slots, dims), stage) for stage in made.calls]
     steps = with_waits([each for step, stage in own for each in (step, *counts_of(stage))])
+    concurrent = concurrent_calls(made, {id(stage): step for step, stage in own}, steps)
     for value in copied:
         name, place, nbytes = after[value], home[value], graph.types[value].nbytes
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
@@ -127,7 +131,7 @@ def assemble(made: Compilation) -> Executable:
         objects={kernel.symbol: kernel.code for kernel in kernels},
         params=params,
         arena_bytes=memory.arena_bytes,
-        scratch_bytes=max((kernel.scratch_bytes for kernel in kernels), default=0),
+        scratch_bytes=max((*(kernel.scratch_bytes for kernel in kernels), *map(_scratch_of, _groups(made)), 0)),
         target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
         graph=str(graph),
         info={
@@ -139,11 +143,54 @@ def assemble(made: Compilation) -> Executable:
             **({"precision": made.target.precision} if made.target.precision != STRICT else {}),
             "live": list(live_bytes(at_hint, memory.in_place)),
         },
+        concurrent=concurrent,
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),
         states={name: state.initial for name, state in graph.states.items()},
         driven_by=(driver if made.target.machine.offloads else "") if has_own_form(made.target.machine) else None,
     )
+
+
+def concurrent_calls(
+    made: Compilation, calls: Mapping[int, Step], steps: Sequence[Step]
+) -> tuple[ConcurrentCalls, ...]:
+    """Concurrent calls of a compilation; ``calls``: the step of each stage, by its identity, which is among ``steps``.
+
+    Each kernel has scratch memory of its own: what it holds there may last from one region to the next.
+    """
+    numbers = {id(step): number for number, step in enumerate(steps)}
+    found = []
+    for group, stages in zip(made.concurrent, _groups(made), strict=True):
+        own = [numbers[id(calls[id(stage)])] for stage in stages]
+        ends = [0, *accumulate(round_up(stage.kernel.scratch_bytes, ALIGNMENT) for stage in stages)]
+        regions = []
+        for region in group.regions:
+            names = [
+                entry_name(stages[s.place].kernel.symbol, s.region) if s.extent else stages[s.place].kernel.symbol
+                for s in region
+            ]
+            parts = weights([s.seconds for s in region])
+            regions.append(
+                tuple(
+                    CallShare(own[s.place], name, s.extent, weight, ends[s.place])
+                    for s, name, weight in zip(region, names, parts, strict=True)
+                )
+            )
+        found.append(ConcurrentCalls(own[0], group.count, tuple(regions)))
+    return tuple(found)
+
+
+def _groups(made: Compilation) -> list[list[KernelStage]]:
+    """The kernels of each group of concurrent ones."""
+    return [
+        [step for step in made.steps[group.first : group.last + 1] if isinstance(step, KernelStage)]
+        for group in made.concurrent
+    ]
+
+
+def _scratch_of(stages: Sequence[KernelStage]) -> int:
+    """Bytes of scratch memory of concurrent kernels."""
+    return sum(round_up(stage.kernel.scratch_bytes, ALIGNMENT) for stage in stages)
 
 
 def _require_room(graph: Graph) -> None:
@@ -229,6 +276,7 @@ def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]
         offset = made.views[group.outputs[0]].offset if group.outputs and group.outputs[0] in made.views else 0
         accesses.append(Access(reads, (*group.outputs, *own), alias=isinstance(step, Group), offset=offset))
     intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
+    intervals = [widened(i, [(group.first, group.last) for group in made.concurrent]) for i in intervals]
     elsewhere = {*graph.outputs} - {*states_by_copy(made, home)}
     intervals = [i for i in intervals if i.name not in elsewhere]
     shared = {*pieces, *(place.buffer for place in pieces.values())}
@@ -272,11 +320,13 @@ def _uses(made: Compilation, home: Mapping[str, Place]) -> tuple[dict[str, int],
     """By the numbers of steps: which computes a value, and which read a buffer."""
     makers: dict[str, int] = {}
     readers: dict[str, list[int]] = {}  # of each buffer
+    spans = {n: (each.first, each.last) for each in made.concurrent for n in range(each.first, each.last + 1)}
     for i, step in enumerate(made.steps):
+        first, last = spans.get(i, (i, i))  # those side by side may come before each other
         group = step if isinstance(step, Group) else step.group
-        makers.update(dict.fromkeys(group.outputs, i))
+        makers.update(dict.fromkeys(group.outputs, first))
         for n in group.inputs:
-            readers.setdefault(home.get(n, Place(n)).buffer, []).append(i)
+            readers.setdefault(home.get(n, Place(n)).buffer, []).append(last)
     return makers, readers
 
 

@@ -142,7 +142,7 @@ def run_alone(
     """Outputs of one kernel for ``values``, as logical arrays in the order of its group's outputs."""
     reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)
     graph = replace(made.graph, inputs=reads, states={}).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
-    module = Module(assemble(replace(made, graph=graph, steps=(stage,), pieces={})), threads)
+    module = Module(assemble(replace(made, graph=graph, steps=(stage,), pieces={}, concurrent=())), threads)
     found = module(*(pack(made, name, values[name]) for name in reads))
     return [
         unpack(made, n, a) for n, a in zip(graph.outputs, found if len(graph.outputs) > 1 else [found], strict=True)

@@ -17,6 +17,7 @@ from burnish.base.cache import ObjectCache
 from burnish.base.garbage import rarely_collected
 from burnish.driver.assembly import assemble as assemble
 from burnish.driver.assembly import make_module as make_module
+from burnish.driver.concurrent import side_by_side
 from burnish.driver.importing import import_graph as import_graph
 from burnish.driver.importing import import_model as import_model
 from burnish.driver.nested import nested_stage
@@ -90,7 +91,7 @@ def _lowered(
         report("optimize", 0, 1)
         graph = optimize(graph, exact, target)
     made = plan_kernels(graph, target, exact, choices.decide, choices.fused)
-    return build_kernels(made, target, ObjectCache(cache_dir), choices, report, make)
+    return side_by_side(build_kernels(made, target, ObjectCache(cache_dir), choices, report, make))
 
 
 def build_kernels(

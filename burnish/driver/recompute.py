@@ -371,4 +371,6 @@ class _Calls:
         groups = (step if isinstance(step, Group) else step.group for step in self.steps)
         nodes = tuple(node for group in groups for node in group.nodes)
         graph: Graph = replace(self.made.graph, nodes=nodes, types=self.types)
-        return replace(self.made, graph=graph, steps=tuple(self.steps), layouts=self.layouts, views=self.views)
+        return replace(
+            self.made, graph=graph, steps=tuple(self.steps), layouts=self.layouts, views=self.views, concurrent=()
+        )

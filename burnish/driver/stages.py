@@ -112,6 +112,34 @@ class NestedStage:
         return self.group.nodes[0]
 
 
+@dataclass(frozen=True)
+class StageShare:
+    """Share of a kernel in a parallel region of several: its place among the concurrent ones, the number of its own
+    region (``CompiledKernel.regions``), the iterations of that, and predicted seconds of it on one thread.
+    """
+
+    place: int
+    region: int
+    extent: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ConcurrentStages:
+    """Concurrent kernels: ``count`` steps of a compilation from step ``first`` on, which run side by side, and the
+    parallel regions that they share.
+    """
+
+    first: int
+    count: int
+    regions: tuple[tuple[StageShare, ...], ...]
+
+    @property
+    def last(self) -> int:
+        """The last of the steps."""
+        return self.first + self.count - 1
+
+
 @dataclass(frozen=True, eq=False)
 class Compilation:
     """A model as kernels, before memory is planned and code linked.
@@ -121,6 +149,7 @@ class Compilation:
     that are not row-major, ``constants`` those of the graph and those derived from them, ``pieces`` where the inputs of
     such joins lie in their outputs, ``views`` where such slices lie in what they are cut from. ``structures`` are no
     steps: what they make of the structures among the inputs is an input as well, which the module derives.
+    ``concurrent``: which steps run side by side; what they work on is then needed by all of them.
     """
 
     reference: Graph
@@ -132,6 +161,7 @@ class Compilation:
     views: Mapping[str, Place]
     target: Target
     structures: tuple[HostStage, ...] = ()
+    concurrent: tuple[ConcurrentStages, ...] = ()
 
     @property
     def stages(self) -> list[KernelStage]:

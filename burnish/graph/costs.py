@@ -24,6 +24,7 @@ TILE_EFFICIENCY, PRODUCT_TILE_EFFICIENCY = 0.75, 0.6
 POOL_EFFICIENCY = 0.15
 PRODUCT_PARTS_WORK = 100.0  # vector operations to make both parts of an input element of a product
 KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
+LINES = 0.2e-6  # seconds of a parallel region without work, for each thread: two cache lines that move between cores
 
 
 def arithmetic_seconds(operations: float, target: Target, efficiency: float = 1.0) -> float:
@@ -46,6 +47,11 @@ def memory_seconds(nbytes: float, target: Target) -> float:
     return nbytes / target.memory_bandwidth
 
 
+def region_seconds(threads: int) -> float:
+    """Seconds to begin a parallel region and wait for its threads."""
+    return LINES * threads
+
+
 def copy_seconds(read: float, written: float, target: Target) -> float:
     """Seconds of a copy, or of packing, by the bytes read and written."""
     return cache_seconds(read + written, target)
@@ -55,6 +61,12 @@ def roofline_seconds(operations: float, moved: float, target: Target, efficiency
     """Roofline seconds of a kernel whose arithmetic, ``moved`` bytes and streaming of ``weights`` overlap."""
     seconds = arithmetic_seconds(operations, target, efficiency)
     return max(seconds, memory_seconds(weights, target), cache_seconds(moved, target))
+
+
+def least_seconds(operations: float, moved: float, target: Target) -> float:
+    """Roofline seconds of a kernel at the highest rate of all units, of which it may use any."""
+    rate = max(1.0, target.matrix_flops / target.flops) if target.unit is not None else 1.0
+    return roofline_seconds(operations / rate, moved, target, 1.0)
 
 
 def product_in_parts_seconds(operations: float, elements: float, target: Target) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -51,6 +51,15 @@ def live_bytes(buffers: Sequence[Interval], in_place: Collection[tuple[str, str]
         found[b.first + (b.name in born)] += b.nbytes
         found[b.last + 1] -= b.nbytes
     return tuple(accumulate(found))[:-1]
+
+
+def widened(buffer: Interval, spans: Iterable[tuple[int, int]]) -> Interval:
+    """The buffer with the life that it has where the steps of each span, first and last, are at the same time."""
+    first, last = buffer.first, buffer.last
+    for begin, end in spans:
+        first = begin if begin <= buffer.first <= end else first
+        last = end if begin <= buffer.last <= end else last
+    return Interval(buffer.name, buffer.nbytes, first, last)
 
 
 def lifetimes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import time
@@ -46,7 +47,9 @@ class CompiledKernel:
     """Machine code of one task. ``packing``: layout tag of each packed parameter that is not row-major.
 
     ``dims``: the dimensions whose values it takes behind its buffers. ``seconds``: a static estimate of a call
-    (``lower.instructions``); 0 of code that is not counted.
+    (``lower.instructions``); 0 of code that is not counted. ``regions``: the parallel loops that it consists of, each
+    with an entry point (``codegen.entries``): iterations, and estimated seconds on one thread; of a kernel without such
+    loops, which runs on one thread, 0 and its seconds. Empty where it is of another form, or for open sizes.
     """
 
     symbol: str
@@ -57,6 +60,7 @@ class CompiledKernel:
     choice: Choice
     dims: tuple[str, ...] = ()
     seconds: float = 0.0
+    regions: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,7 @@ def build(
     found = store.get(_entry(key, recipe)) if store and not dump.active() else None
     if found is not None:
         head, _, code = found.partition(b"\n")
-        fields = json.loads(head)
-        return CompiledKernel(code=code, **{**fields, "dims": tuple(fields["dims"])})
+        return _kept(head, code)
     own = named(task, key)
     with dump.kernel(own.name):
         dump.form("task", "\n".join(str(t) for t in (*own.inputs, *own.stages())))
@@ -130,8 +133,7 @@ def outline(
     key = task_key(task, target)
     found = store.get(_entry(key, recipe)) if store else None
     if found is not None:
-        fields = json.loads(found.partition(b"\n")[0])
-        return CompiledKernel(code=b"", **{**fields, "dims": tuple(fields["dims"])})
+        return _kept(found.partition(b"\n")[0], b"")
     own, given = named(task, key), recipe.choice if recipe else None
     tried = [m for m in matches(own.hinted, target) if recipe is None or m.name == recipe.template]
     for match in tried:
@@ -145,10 +147,15 @@ def outline(
 
 def keep(store: ObjectCache, key: str, kernel: CompiledKernel, recipe: KernelConfig | None = None) -> None:
     """Stores the kernel of the task with this key, which `build` then finds."""
-    fields = {
-        k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice", "dims", "seconds")
-    }
+    fields = {field.name: getattr(kernel, field.name) for field in dataclasses.fields(kernel) if field.name != "code"}
     store.put(_entry(key, recipe), json.dumps(fields).encode() + b"\n" + kernel.code)
+
+
+def _kept(head: bytes, code: bytes) -> CompiledKernel:
+    """The kernel of what `keep` has stored."""
+    fields = json.loads(head)
+    regions = tuple((extent, seconds) for extent, seconds in fields["regions"])
+    return CompiledKernel(code=code, **{**fields, "dims": tuple(fields["dims"]), "regions": regions})
 
 
 def _entry(key: str, recipe: KernelConfig | None) -> str:
@@ -285,8 +292,15 @@ def compile_program(
     machine = compile_ir(code.text, target)
     dump.form("compile_ir", f"{len(machine)} bytes of object code", time.perf_counter() - emitted)
     counted, shared = instructions(lowered, target.lanes)
-    seconds = counted / (PER_CYCLE * target.core.clock * (target.cores if shared else 1))
-    return CompiledKernel(program.name, machine, code.scratch_bytes, packed, template, choice, code.dims, seconds)
+    alone = counted / (PER_CYCLE * target.core.clock)
+    seconds = alone / (target.cores if shared else 1)
+    parts = [instructions(replace(lowered, body=loop), target.lanes)[0] for loop in code.regions]
+    regions = [(loop.extent, alone * part / (counted or 1.0)) for loop, part in zip(code.regions, parts, strict=True)]
+    serial = () if shared or code.dims else ((0, alone),)
+    return CompiledKernel(
+        program.name, machine, code.scratch_bytes, packed, template, choice, code.dims, seconds,
+        tuple(regions) if regions and not code.dims else serial,
+    )  # fmt: skip
 
 
 def slowness(task: KernelTask, kernel: CompiledKernel, target: Target) -> dict[str, str | float]:

@@ -7,6 +7,7 @@ write, by the SHA-256 of the file, or signed with a key that only you have.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from burnish.loops.size_text import extent_text, parse_extent
 from burnish.loops.sizes import Dim, is_size
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import Container, read_container, write_container
-from burnish.runtime.executable import Executable, TensorSpec
+from burnish.runtime.executable import CallShare, ConcurrentCalls, Executable, TensorSpec
 from burnish.runtime.image import Image
 from burnish.runtime.steps import (
     Branch,
@@ -74,6 +75,11 @@ def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]
         "info": executable.info,
         "images": {"driver": _image_to_json(executable.driver), "code": _image_to_json(executable.code)},
     }
+    if executable.concurrent:
+        header["concurrent"] = [
+            [group.first, group.count, [[list(dataclasses.astuple(s)) for s in region] for region in group.regions]]
+            for group in executable.concurrent
+        ]
     header["digest"] = _digest(header)
     sections = {
         "driver": memoryview(executable.driver.data),
@@ -140,6 +146,7 @@ def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> 
         states=tuple(_spec_from_json(spec, dims) for spec in header["states"]),
         state=np.frombuffer(sections.get("state", b""), np.uint8),
         initial=np.frombuffer(sections.get("initial", b""), np.uint8),
+        concurrent=tuple(_concurrent_from_json(data) for data in header.get("concurrent", ())),
     )
 
 
@@ -243,6 +250,11 @@ def _natives(data: Sequence[Any], dims: Mapping[str, Dim]) -> tuple[Native, ...]
     if len(native) < len(found):
         raise ValueError(f"steps in another are {data!r}, allowed: call, copy, repeat, if, while")
     return native
+
+
+def _concurrent_from_json(data: Sequence[Any]) -> ConcurrentCalls:
+    first, count, regions = data
+    return ConcurrentCalls(first, count, tuple(tuple(CallShare(*share) for share in region) for region in regions))
 
 
 def _call_from_json(data: Sequence[Any]) -> KernelCall:

@@ -12,7 +12,7 @@ from burnish.runtime.buffers import packed_states
 from burnish.runtime.device import archive
 from burnish.runtime.elf import is_elf
 from burnish.runtime.entry import driver_image
-from burnish.runtime.executable import Executable, Step, TensorSpec
+from burnish.runtime.executable import ConcurrentCalls, Executable, Step, TensorSpec
 from burnish.runtime.host import machine_of
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
@@ -34,6 +34,7 @@ def build(
     in_place: Sequence[tuple[str, str]] = (),
     states: Mapping[str, np.ndarray] | None = None,
     driven_by: str | None = None,
+    concurrent: Sequence[ConcurrentCalls] = (),
 ) -> Executable:
     """The executable of ``objects`` (kernel symbol -> ELF object); the other arguments are those of ``Executable``.
     ``states``: the initial value of each, by name. ``driven_by``: objects are what a device runs, but for those that
@@ -53,5 +54,5 @@ def build(
     initial = packed_states(list(values.values()))
     return Executable(
         tuple(inputs), tuple(outputs), tuple(steps), driver, code, params, arena_bytes, scratch_bytes, target, graph,
-        dict(info or {}), tuple(buffers), tuple(in_place), specs, initial, initial,
+        dict(info or {}), tuple(buffers), tuple(in_place), specs, initial, initial, tuple(concurrent),
     )  # fmt: skip

@@ -10,9 +10,10 @@ import llvmlite.binding as llvm
 from burnish.errors import TargetError
 from burnish.machines.known import MACHINES
 from burnish.machines.machine import System
+from burnish.runtime.concurrent_ir import concurrent_ir
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
-from burnish.runtime.pool_ir import pool_ir
+from burnish.runtime.pool_ir import CHUNKS, pool_ir
 
 # The structures are laid out like those of abi.py. ``fields %Type %base: type name, …`` loads fields (``_loads``).
 _TYPES = """
@@ -466,7 +467,7 @@ def driver_ir(triple: str) -> tuple[str, str]:
     pause = system.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in system.pause else "()"
     text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n'
-    text += with_fields(_TYPES + _RUN + _QUICK + _COPY + _COUNT + _FLOW + _REPEAT)
+    text += with_fields(_TYPES + _RUN + _QUICK + _COPY + _COUNT + _FLOW + _REPEAT + concurrent_ir(CHUNKS))
     return text + pool_ir(system.calls, system.pause), system.features
 
 

@@ -1,7 +1,7 @@
 """Executable: the compiled model as plain data, which a module runs and an artifact stores.
 
 executable ::= Executable(inputs, outputs, steps, driver, code, params, arena_bytes, scratch_bytes, target, graph, info,
-                          buffers, in_place, states, state, initial)
+                          buffers, in_place, states, state, initial, concurrent)
 tensor     ::= TensorSpec(name, shape, dtype)
 step       ::= native | Count(dim, source, node) | Host(operator, args, specs, results, attrs, node)
              | Collective(operation, reduce, source, target, spec, node, result, peer, tag) | Wait(step, node)
@@ -9,6 +9,8 @@ native     ::= Call(kernel, args, node) | Copy(source, target, node, nbytes, rou
              | Repeat(count, once, calls, odd, pointers, node)
              | Branch(condition, then, other, node) | While(limit, condition, round, before, body, node)
 slot       ::= Slot(memory, index, offset, nbytes)
+
+Calls that are ``concurrent`` are steps like others, which run side by side where nobody times each of them.
 
 State (``states``) is memory that outlives a call: a call reads it and leaves new values in its place. ``state`` holds
 the values to begin with, ``initial`` those of a reset.
@@ -39,7 +41,9 @@ from burnish.runtime.host import ENTRY_ALIGNMENT, machine_of
 from burnish.runtime.image import Image
 from burnish.runtime.steps import MESSAGES, OPERATIONS, REDUCING, Native, calls_of
 from burnish.runtime.steps import Branch as Branch
+from burnish.runtime.steps import CallShare as CallShare
 from burnish.runtime.steps import Collective as Collective
+from burnish.runtime.steps import ConcurrentCalls as ConcurrentCalls
 from burnish.runtime.steps import CopyStep as CopyStep
 from burnish.runtime.steps import Count as Count
 from burnish.runtime.steps import Host as Host
@@ -84,6 +88,7 @@ class Executable:
     states: tuple[TensorSpec, ...] = ()
     state: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
     initial: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
+    concurrent: tuple[ConcurrentCalls, ...] = ()
 
     def __post_init__(self) -> None:
         verify(self)
@@ -143,6 +148,7 @@ def verify(executable: Executable) -> None:
         mine = [(slot.memory == "size", slot.nbytes) for slot in call.args]
         first = signatures.setdefault(call.kernel, mine)
         _require(first == mine, f"calls of '{call.kernel}' differ in arguments, the one of node '{call.node}' too")
+    _verify_concurrent(executable)
     for number, spec in enumerate(executable.outputs):
         _verify_written(executable, number, spec)
 
@@ -239,6 +245,29 @@ def _verify_call(executable: Executable, call: KernelCall) -> None:
     known = isinstance(call.kernel, str) and isinstance(call.node, str) and call.kernel in executable.code.symbols
     _require(known, f"node '{call.node}' calls '{call.kernel}', which is undefined")
     _verify_entry(executable.code, call.kernel)
+
+
+def _verify_concurrent(executable: Executable) -> None:
+    """Whether concurrent calls are neighbouring calls of kernels of known sizes, all of which have shares."""
+    end = 0
+    for group in executable.concurrent:
+        found = f"concurrent calls from step {group.first!r}"
+        shares = [share for region in group.regions for share in region]
+        numbers = [n for s in shares for n in (s.step, s.extent, s.weight, s.scratch)]
+        _require(all(map(_is_size, (group.first, group.count, *numbers))), f"{found}: {shares}, allowed: integers")
+        last = group.first + group.count
+        _require(end <= group.first < last <= len(executable.steps), f"{found}: {group.count} steps")
+        _require(all(group.regions), f"{found}: a region without shares")
+        _require({s.step for s in shares} == {*range(group.first, last)}, f"{found}: not all of {group.count} steps")
+        _verify_driver(executable, "burnish_concurrent", found)
+        for step in executable.steps[group.first : last]:
+            static = isinstance(step, KernelCall) and all(slot.memory != "size" for slot in step.args)
+            _require(static, f"{found}: {step!r}, allowed: calls of kernels of known sizes")
+        for share in shares:
+            _require(share.symbol in executable.code.symbols, f"{found}: '{share.symbol}' is undefined")
+            _verify_entry(executable.code, share.symbol)
+            _require(share.scratch <= executable.scratch_bytes, f"{found}: {share}, allowed: in the scratch memory")
+        end = last
 
 
 def _verify_states(executable: Executable) -> None:

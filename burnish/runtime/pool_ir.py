@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 # Of each thread's part of a region. More of them balance better; each costs a call of the body and an atomic addition.
-_CHUNKS = 4
+CHUNKS = 4
 # A worker that spins offers its core to other threads after so many pauses (about 50 us), and again and again: the
 # caller itself may be waiting for that core.
 _OFFER = 1024
@@ -430,7 +430,7 @@ def pool_ir(calls: Mapping[str, int], pause: str) -> str:
     """``@burnish_parallel`` and ``@burnish_worker``, by the numbers of system ``calls`` and the spin-wait intrinsic."""
     text = _TYPES + _TAKE + _PARALLEL + _AWAY + _WORKER
     values = {
-        "chunks": _CHUNKS, "offer": _OFFER, "patience_shift": _PATIENCE_SHIFT, "caller_offers": _CALLER_OFFERS,
+        "chunks": CHUNKS, "offer": _OFFER, "patience_shift": _PATIENCE_SHIFT, "caller_offers": _CALLER_OFFERS,
         "pause": pause, **calls,
     }  # fmt: skip
     for name, value in values.items():

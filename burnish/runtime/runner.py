@@ -30,9 +30,12 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class _Segment:
-    """Neighbouring steps that are one native call: its plan, and the number of the first step."""
+    """Neighbouring steps that are one native call: its plan, that which calls each step by itself, and the number of
+    the first step.
+    """
 
     plan: SegmentPlan
+    each: SegmentPlan
     first: int
 
     @property
@@ -92,7 +95,8 @@ class CpuRunner:
         self.io = (ctypes.c_void_p * (1 + self._given))()  # arena, inputs, outputs, values of dimensions; null
         self._operators = instance.operators()
         self._collectives = Collectives(executable.steps, instance.comm)
-        self._parts = self._segments()
+        self.joined = tables.joined
+        self._parts = self._segments(tables)
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self.native = run(workers.driver.address("burnish_run"))
         self._shared = (ctypes.addressof(self.io), ctypes.addressof(self.runtime))
@@ -103,7 +107,7 @@ class CpuRunner:
         own = name in self.executable.code.symbols
         return self._code.address(name) if own else self._workers.driver.address(name)
 
-    def _segments(self) -> list[Any]:
+    def _segments(self, tables: StepTables) -> list[Any]:
         """Native segments and the numbers of steps between them, in order; the first segment enters all addresses."""
         clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p)
         runs: list[list[int] | int] = [[]]
@@ -121,8 +125,13 @@ class CpuRunner:
                 parts.append(run)
                 continue
             patches = (address_of(self.patches), len(self.patches)) if not parts else (None, 0)
-            plan = SegmentPlan(address_of(self._table) + 16 * done, len(run), *patches, clock.value)
-            parts.append(_Segment(plan, run[0] if run else 0))
+            plan = each = SegmentPlan(address_of(self._table) + 16 * done, len(run), *patches, clock.value)
+            own = [
+                at for at, number in enumerate(tables.joined, tables.joined_at) if run and run[0] <= number <= run[-1]
+            ]
+            if tables.joined_at and own:
+                plan = SegmentPlan(address_of(self._table) + 16 * own[0], len(own), *patches, clock.value)
+            parts.append(_Segment(plan, each, run[0] if run else 0))
             done += len(run)
         return parts
 
@@ -142,13 +151,13 @@ class CpuRunner:
         self.io[1 : self._given] = addresses  # type: ignore[assignment]
         self.runtime.profile = profile
         try:
-            if self._only is not None:
+            if self._only is not None and profile is None:
                 self.native(self._only, *self._shared)
                 return
             for part in self._parts:
                 if isinstance(part, _Segment):
                     self.runtime.profile = profile + 16 * part.first if profile is not None else None
-                    self.native(part.address, *self._shared)
+                    self.native(ctypes.addressof(part.plan if profile is None else part.each), *self._shared)
                     continue
                 stamp(profile, part)
                 self._step(part, now)

@@ -359,6 +359,35 @@ class While:
         return (*self.places, *(slot for steps in self.lists for step in steps for slot in step.slots))
 
 
+@dataclass(frozen=True)
+class CallShare:
+    """Share of a kernel call, step ``step``, in a parallel region of several: the entry point ``symbol`` of its region
+    of ``extent`` iterations; with 0 the kernel itself, on one thread.
+
+    ``weight``: the part of the time of all shares of the region, in 1024ths. ``scratch``: the bytes that other calls of
+    the region have before those of this one.
+    """
+
+    step: int
+    symbol: str
+    extent: int
+    weight: int
+    scratch: int
+
+
+@dataclass(frozen=True)
+class ConcurrentCalls:
+    """Concurrent kernel calls: ``count`` steps from step ``first`` on, none of which reads or writes what another one
+    writes. They are one native call of a few parallel regions, which their own ``regions`` share.
+
+    A profile runs them one after another.
+    """
+
+    first: int
+    count: int
+    regions: tuple[tuple[CallShare, ...], ...]
+
+
 def _labels(steps: Sequence[Native]) -> str:
     """Labels of the steps, each kind once, the first few."""
     names = list(dict.fromkeys(step.label for step in steps if not isinstance(step, CopyStep)))

@@ -25,6 +25,9 @@ class StepTables:
     ``places`` says of each which buffer of the arena it is in (-1: none) and at what offset, ``extents`` which are no
     addresses but sizes. ``counts``: which argument holds the value of each dimension that a step counts.
 
+    Where calls are concurrent, ``calls`` ends with the native steps in order once more, from entry ``joined_at`` on, in
+    which these are one; ``joined`` holds the step that each of them begins with. Else these are the first ones.
+
     ``relocations``: of ``args``, the number of the word, and what it is relative to: "param", "state", "args" (words of
     eight bytes) or "calls" (entries of 16).
     """
@@ -64,10 +67,13 @@ class StepTables:
                 self.counts[step.dim] = len(self._args)
                 self._args.append(0)
         self._enter_uses()
+        together = self._together()
         for at in self._to_repeated:
             self._args[at] += len(self._calls)
         self.args = np.array(self._args, np.uint64)
-        self.calls = self._calls + self._repeated
+        self.calls = self._calls + self._repeated + (list(together.values()) if own.concurrent else [])
+        self.joined = [*together]
+        self.joined_at = len(self._calls) + len(self._repeated) if own.concurrent else 0
         self.patches = np.array(self._patches, np.uint64).reshape(-1, 3)
         self.places = np.array(self._places, np.int64).reshape(-1, 2)
 
@@ -128,6 +134,27 @@ class StepTables:
             self._relative("calls", first)
             self._args.append(len(steps))
         return "burnish_branch" if isinstance(step, Branch) else "burnish_while", begin
+
+    def _together(self) -> dict[int, tuple[str, int]]:
+        """The native steps by number, of which concurrent ones are one call; appends the arguments of these."""
+        numbers = [number for number, step in enumerate(self.executable.steps) if isinstance(step, (*NATIVE, Count))]
+        found = dict(zip(numbers, self._calls, strict=True))
+        for group in self.executable.concurrent:
+            first = len(self._repeated)
+            shares = [share for region in group.regions for share in region]
+            self._repeated += [(share.symbol, found[share.step][1]) for share in shares]
+            begin = len(self._args)
+            self._args.append(len(group.regions))
+            self._to_repeated.append(len(self._args))
+            self._relative("calls", first)
+            for region in group.regions:
+                self._args.append(len(region))
+                for share in region:
+                    self._args += [share.extent, share.weight, share.scratch]
+            for number in range(group.first, group.first + group.count):
+                del found[number]
+            found[group.first] = "burnish_concurrent", begin
+        return dict(sorted(found.items()))
 
     def _enter(self, slot: Slot, offset: int = 0) -> None:
         """Appends the address of ``slot``, ``offset`` bytes on. That of parameters and state never changes."""

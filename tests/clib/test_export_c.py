@@ -24,6 +24,7 @@ import burnish as bn
 from benchmarks import models
 from burnish.cli import app
 from burnish.clib.library import CODES, FUNCTIONS, CLibrary
+from burnish.driver import concurrent
 from burnish.errors import ParameterError, TargetError
 from burnish.frontend.onnx.rounds import UNROLLED
 from burnish.graph.graph import Graph, GraphBuilder
@@ -480,3 +481,20 @@ def test_every_feature_that_code_is_compiled_with_can_be_asked_of_the_cpu() -> N
             ask(leaf, sub, ctypes.addressof(words))
             has = known and bool(words[register] >> bit & 1)
             assert has or FLAGS[feature] not in cpu_flags(), f"{feature}: the system says it, CPUID does not"
+
+
+def test_concurrent_kernels_are_one_call_in_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrent, "GAIN", -1e9)
+    g, random = GraphBuilder(), np.random.default_rng(0)
+    x = g.input("x", (64, 96))
+    weights = [g.constant(random.standard_normal((96, 80), dtype=np.float32)) for _ in range(3)]
+    graph = g.build(*(g.add("softmax", g.add("matmul", x, w), axis=1) for w in weights))
+    module = bn.compile(graph, threads=2, rewrite=False)
+    tables = CLibrary(module.executable, "m")._tables
+    assert module.executable.concurrent and len(tables.joined) < len(module.executable.steps)
+    given = random.standard_normal((64, 96), dtype=np.float32)
+    program = Program(module, tmp_path)
+    for threads in (1, 2):
+        (found,) = program([[given]], threads=threads)
+        for own, other in zip(found, module(given), strict=True):
+            np.testing.assert_array_equal(own, other.ravel())

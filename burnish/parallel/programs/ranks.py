@@ -216,7 +216,7 @@ def in_order(made: Compilation, graph: Graph) -> Compilation:
             if name in producer:
                 keys[producer[name]] = min(keys[producer[name]], keys[number])
     order = sorted(range(len(groups)), key=lambda number: (keys[number], number))
-    return replace(made, steps=tuple(made.steps[number] for number in order))
+    return replace(made, steps=tuple(made.steps[number] for number in order), concurrent=())
 
 
 def message_points(made: Compilation) -> Points:
