@@ -206,7 +206,8 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
 
         def general(group: Group) -> bool:
             task = make_task(made, group, dict(graph.constants))[0]
-            own = (task.inputs, task.outputs, *sorted(task.layouts.items()), task.constants, task.packed, task.shared)
+            arranged, names = frozenset(task.layouts.items()), (task.constants, task.packed, task.shared)
+            own: tuple[Hashable, ...] = (task.inputs, task.outputs, arranged, names)
             if own not in known:
                 known[own] = is_general(task, target.driver)
             return known[own]

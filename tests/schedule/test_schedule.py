@@ -110,9 +110,9 @@ def test_template_prints_as_written() -> None:
 
 def test_padding_whole_blocks_changes_nothing() -> None:
     s = Schedule(conv(4, 8, 2))
-    before = s.program
+    before = str(s.program)
     s.pad("out.oc", 4)
-    assert s.program is before
+    assert str(s.program) == before
 
 
 def test_padding_channels_makes_whole_blocks() -> None:
