@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -35,8 +35,24 @@ def tensors(graph: Graph, group: Group) -> tuple[list[Tensor], list[Tensor]]:
     """Placeholders for ``group.inputs`` and the tensors of ``group.outputs``, in these orders.
 
     A stage is named after the tensor it computes, with what is no letter, digit or underscore replaced; inner stages of
-    a node append ``.what``. Constants of one element are literals in the expressions.
+    a node append ``.what``. Constants of one element are literals in the expressions. Of equal groups with the same
+    names the tensors are the same objects.
     """
+    form, definitions = _form(graph, group), tuple(ops.OPERATORS[node.op].function for node in group.nodes)
+    exact = repr((form.literals, [attrs for _, attrs, _, _ in form.nodes]))
+    inputs, outputs = _tensors(form, tuple(_numbers(group)), definitions, exact)
+    return list(inputs), list(outputs)
+
+
+@lru_cache(maxsize=256)
+def _tensors(
+    form: _Form, called: tuple[str, ...], definitions: tuple[Callable[..., object], ...], exact: str
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The tensors of a group whose names are ``called``; remembered, since layers repeat, and a plan asks for a group
+    more than once. ``definitions`` of its operators and ``exact``, its numbers as text (0.0 equals -0.0, and 1 True),
+    tell groups apart of which the forms are equal.
+    """
+    graph, group = _group_of(form, called)
     names = _Names()
     values: dict[str, Tensor] = {}
     inputs = []
@@ -52,7 +68,7 @@ def tensors(graph: Graph, group: Group) -> tuple[list[Tensor], list[Tensor]]:
         operands = [values[name] for name in node.inputs]
         defined = ops.OPERATORS[node.op].define(names.of(node.outputs[0]), operands, node.attrs)
         values.update(zip(node.outputs, defined, strict=True))
-    return inputs, [values[name] for name in group.outputs]
+    return tuple(inputs), tuple(values[name] for name in group.outputs)
 
 
 def overwritable(graph: Graph, group: Group, result: str = "") -> tuple[str, ...]:
@@ -80,34 +96,42 @@ class _Form(NamedTuple):
 
 
 def _form(graph: Graph, group: Group) -> _Form:
-    number = {name: i for i, name in enumerate(dict.fromkeys(group.inputs))}
-    nodes, literals = [], []
+    number = _numbers(group)
+    made = {*group.inputs, *(name for node in group.nodes for name in node.outputs)}
+    literals = [(i, graph.constants[name].reshape(-1)[0].item()) for name, i in number.items() if name not in made]
+    nodes = []
     for node in group.nodes:
-        for name in node.inputs:
-            if name not in number:
-                number[name] = len(number)
-                literals.append((number[name], graph.constants[name].reshape(-1)[0].item()))
-        for name in node.outputs:
-            number[name] = len(number)
         attrs = tuple(sorted(node.attrs.items()))
         nodes.append((node.op, attrs, tuple(number[n] for n in node.inputs), tuple(number[n] for n in node.outputs)))
     types, outputs = tuple(graph.types[name] for name in number), tuple(number[name] for name in group.outputs)
     return _Form(tuple(nodes), types, len(group.inputs), outputs, tuple(literals))
 
 
+def _numbers(group: Group) -> dict[str, int]:
+    """The tensors of a group by name, numbered: its inputs, then as its nodes meet them."""
+    met = (name for node in group.nodes for name in (*node.inputs, *node.outputs))
+    return {name: i for i, name in enumerate(dict.fromkeys((*group.inputs, *met)))}
+
+
+def _group_of(form: _Form, names: Sequence[str]) -> tuple[Graph, Group]:
+    """A group of this form, as a graph of its own, whose tensors have these names, by number."""
+
+    def named(numbers: Iterable[int]) -> tuple[str, ...]:
+        return tuple(names[i] for i in numbers)
+
+    nodes = tuple(Node(op, named(reads), named(writes), dict(attrs)) for op, attrs, reads, writes in form.nodes)
+    own, results = named(range(form.inputs)), named(form.outputs)
+    constants = {names[i]: np.array([value]) for i, value in form.literals}
+    graph = Graph(own, results, nodes, dict(zip(names, form.types, strict=True)), constants)
+    return graph, Group(nodes, own, results)
+
+
 @lru_cache(maxsize=1 << 14)
 def _overwritable(form: _Form, place: int) -> tuple[int, ...]:
     """The inputs that :func:`overwritable` finds, for the output at ``place``; remembered, since layers repeat."""
-    nodes = tuple(
-        Node(op, tuple(map(str, reads)), tuple(map(str, writes)), dict(attrs))
-        for op, attrs, reads, writes in form.nodes
-    )
-    own = tuple(map(str, range(form.inputs)))
-    types = {str(i): t for i, t in enumerate(form.types)}
-    constants = {str(i): np.array([value]) for i, value in form.literals}
-    graph = Graph(own, tuple(map(str, form.outputs)), nodes, types, constants)
-    inputs, outputs = tensors(graph, Group(nodes, own, graph.outputs))
-    if len(outputs) != 1 and any(len(node.outputs) != 1 for node in nodes):
+    graph, group = _group_of(form, tuple(map(str, range(len(form.types)))))
+    inputs, outputs = tensors(graph, group)
+    if len(outputs) != 1 and any(len(node.outputs) != 1 for node in group.nodes):
         return ()
     elementwise, kind = elementwise_inputs(outputs), form.types[form.outputs[place]]
     later = {name for t in outputs[place + 1 :] for name in _reads(t, outputs)}

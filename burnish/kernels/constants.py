@@ -26,7 +26,8 @@ def split_constants(
     current: dict[str, Tensor] = {t.name: t for t in inputs}
     for t in order:
         reads = tuple(current[i.name] for i in t.inputs)
-        current[t.name] = Tensor(t.buffer) if t.name in known else replace(t, inputs=reads)
+        same = all(new is old for new, old in zip(reads, t.inputs, strict=True))
+        current[t.name] = Tensor(t.buffer) if t.name in known else t if same else replace(t, inputs=reads)
     results = [current[t.name] for t in outputs]
     reached = {t.name for t in stages(results) if t.body is None}
     derived = [t for t in order if t.name in reached]

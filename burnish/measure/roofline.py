@@ -12,7 +12,7 @@ from typing import Any
 from burnish.graph.costs import arithmetic_seconds, cache_seconds, matrix_seconds, memory_seconds
 from burnish.kernels.task import KernelTask
 from burnish.machines.target import Target
-from burnish.ops.classify import flops, traffic
+from burnish.ops.classify import flops_and_traffic
 
 MATRIX = "split_"  # how the names of templates begin that use a matrix unit
 
@@ -22,9 +22,9 @@ def work_of(task: KernelTask) -> dict[str, int]:
     results; ``weights``: those of constants, of a table the rows that are read. Open sizes have their hints.
     """
     own = task.hinted
-    moved = traffic(own.outputs)
+    operations, moved = flops_and_traffic(own.outputs)
     held = sum(t.buffer.nbytes for t in own.inputs if t.name in own.constants)
-    return {"flops": int(flops(own.outputs)), "moved": int(moved), "weights": int(min(held, moved))}
+    return {"flops": operations, "moved": moved, "weights": int(min(held, moved))}
 
 
 @dataclass(frozen=True)

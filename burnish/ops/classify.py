@@ -6,6 +6,7 @@ Source of the classes: thesis-chen section 4.2, operator fusion (injective, redu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 from burnish.loops.contraction import contraction, is_contraction, literal_factor
@@ -140,6 +141,12 @@ def value_variables(output: Tensor) -> frozenset[str]:
 
 
 # --- work and traffic -------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def flops_and_traffic(outputs: tuple[Tensor, ...]) -> tuple[int, int]:
+    """:func:`flops` and :func:`traffic`, remembered by the tensors, which equal layers share."""
+    return int(flops(outputs)), int(traffic(outputs))
 
 
 def flops(outputs: Sequence[Tensor]) -> int:

@@ -29,7 +29,7 @@ from burnish.loops.program import LoopProgram
 from burnish.lower.instructions import PER_CYCLE, instructions
 from burnish.lower.pipeline import lower, own_passes
 from burnish.machines.target import Target
-from burnish.ops.classify import flops, traffic
+from burnish.ops.classify import flops_and_traffic
 from burnish.schedule.schedule import Call, Schedule, replay
 
 DIGITS = 12  # of a task's key, in the name of its kernel
@@ -310,7 +310,7 @@ def slowness(task: KernelTask, kernel: CompiledKernel, target: Target) -> dict[s
     if kernel.seconds < SHORT or target.kind != "cpu":
         return {}
     static = task.hinted
-    bound = roofline_seconds(flops(static.outputs), traffic(static.outputs), target, 1.0) + KERNEL
+    bound = roofline_seconds(*flops_and_traffic(static.outputs), target, 1.0) + KERNEL
     times = kernel.seconds / bound
     general = kernel.template == general_template(target).name and static.anchor() is not None
     if not general and times < SLOW:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -198,11 +198,21 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
     """Groups that only the general template takes because of the views around their anchor, as these views and the
     rest: a copy, and a kernel of the anchor's own template. As few views as possible are copied.
     """
+    known: dict[tuple[Hashable, ...], bool] = {}  # whether a task is general, by all that a template sees of it
 
     def general_in(found: Sequence[Group]) -> Callable[[Group], bool]:
         layouts = choose_layouts(graph, found, *image_blocks(target))
         made = KernelPlan(graph, graph, tuple(found), layouts, {}, {}, channels_last=target.channels_last)
-        return lambda group: is_general(make_task(made, group, dict(graph.constants))[0], target.driver)
+
+        def general(group: Group) -> bool:
+            task = make_task(made, group, dict(graph.constants))[0]
+            arranged, names = frozenset(task.layouts.items()), (task.constants, task.packed, task.shared)
+            own: tuple[Hashable, ...] = (task.inputs, task.outputs, arranged, names)
+            if own not in known:
+                known[own] = is_general(task, target.driver)
+            return known[own]
+
+        return general
 
     general = general_in(groups)
     found = {group.outputs[0]: group for group in groups if _contracts_beside(graph, group) and general(group)}

@@ -36,6 +36,8 @@ def pad(program: LoopProgram, loop: str, multiple: int) -> LoopProgram:
     other = _written_elsewhere(program, site)
     if other:
         raise ScheduleError(f"pad: loop '{loop}' computes only a part of stage '{other}'; pad before partitioning it")
+    if extent == before and not _guards(site.loop.body, loop):
+        return replace_site(program, site, clean(site.loop, site.ranges, site.given))
     program = _enlarge(replace_site(program, site, For(loop, extent, site.loop.kind, site.loop.body)), loop)
     site = find_loop(program, loop, "pad")
     problem = _overreach(site, site.loop.body)

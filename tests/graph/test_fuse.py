@@ -10,7 +10,7 @@ from burnish.graph.fuse import MOST_DEPTH, MOST_PLACES, Group, fuse
 from burnish.graph.passes import optimize
 from burnish.loops.evaluate import evaluate as evaluate_tensors
 from burnish.loops.expr import Load
-from burnish.loops.tensor import create_program
+from burnish.loops.tensor import Tensor, create_program
 from burnish.loops.traverse import walk
 from burnish.ops.reads import accesses
 
@@ -358,3 +358,18 @@ def test_a_shuffle_of_channels_is_one_kernel_and_other_reshapes_are_none() -> No
     groups = fused(b.build(moved, flat))
     assert [[node.op for node in g.nodes] for g in groups] == [["relu", "reshape", "transpose", "reshape"], ["reshape"]]
     assert [g.alias for g in groups] == [False, True]
+
+
+def test_equal_groups_share_their_tensors() -> None:
+    """Also of two graphs; groups whose numbers are equal but not the same (0.0 and -0.0) do not."""
+
+    def scaled(number: float) -> tuple[list[Tensor], list[Tensor]]:
+        g = GraphBuilder()
+        graph = g.build(g.add("mul", g.input("x", (3, 5)), g.constant(number), name="y"))
+        (group,) = fuse(graph)
+        return tensors(graph, group)
+
+    once, again, negative = scaled(0.0), scaled(0.0), scaled(-0.0)
+    assert once[0][0] is again[0][0] and once[1][0] is again[1][0]
+    (found,) = evaluate_tensors(negative[1], {negative[0][0].name: np.ones((3, 5), np.float32)})
+    assert np.signbit(found).all()

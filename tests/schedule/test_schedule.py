@@ -108,6 +108,13 @@ def test_template_prints_as_written() -> None:
     ]
 
 
+def test_padding_whole_blocks_changes_nothing() -> None:
+    s = Schedule(conv(4, 8, 2))
+    before = str(s.program)
+    s.pad("out.oc", 4)
+    assert str(s.program) == before
+
+
 def test_padding_channels_makes_whole_blocks() -> None:
     """3 filters in blocks of 4: padded before compute_at, no guard is left."""
     program = conv(4, 3, 2)
