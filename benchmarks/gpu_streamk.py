@@ -1,5 +1,4 @@
-"""Stream-K predicted beside what products on a GPU do today: tiles by waves of blocks, or parts of the depth added by a
-second launch.
+"""Stream-K products on a GPU, predicted against tiles by waves of blocks and depth split over a second launch.
 
 No GPU is needed: both sides are of the model that chooses kernels (``burnish/kernels/gpu/product_time.py``), with the
 rates of an H100. Stream-K gives every block as many steps of the depth as any other, of one tile or several; a tile

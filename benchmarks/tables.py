@@ -197,7 +197,7 @@ def load(path: Path) -> dict[str, KernelTable]:
 
 
 def notes_of(path: Path) -> dict[str, str]:
-    """What is said of the kernels of a file, by kernel."""
+    """Notes on the kernels of a file, by kernel."""
     if not path.exists() or not path.stat().st_size:
         return {}
     found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")).get("notes", {})
