@@ -130,7 +130,7 @@ _registry_lock = threading.RLock()
 def pool(driver: Image, threads: int | None = None) -> ThreadPool:
     """The process's pool of ``threads`` threads (default: the cores this process may use).
 
-    Its workers are pinned as :func:`burnish.base.affinity.pinned_cores` says. On other systems than Linux a pool has one
+    Its workers are pinned as :func:`burnish.base.affinity.pinned_cores` says. On other systems than Linux it has one
     thread: kernels then run serially. Raises ParameterError.
     """
     check_threads(threads)
@@ -149,7 +149,7 @@ def pool(driver: Image, threads: int | None = None) -> ThreadPool:
 
 
 def check_threads(threads: Any) -> None:
-    """Raises ParameterError for what is no number of threads that a pool may have, and for cores to pin them to that cannot
+    """Raises ParameterError for what is no number of threads that a pool may have, and for BURNISH_AFFINITY that cannot
     be. None: one for each core.
     """
     cores = available_cores()

@@ -17,8 +17,8 @@ _CALLER_OFFERS = 100
 # The structures are laid out like those of pool.py. Members written by different threads lie 128 bytes apart, since
 # cores fetch pairs of cache lines.
 _TYPES = """
-; Generation (futex word); sleepers; busy; done (futex word), waiting; threads, spin, syscall, the caller's core, the set
-; of cores that workers are pinned to, null where they are not.
+; Generation (futex word); sleepers; busy; done (futex word), waiting; threads, spin, syscall, the caller's core, the
+; set of cores that workers are pinned to, null where they are not.
 ; The %Parts follow.
 %Pool = type {
   i32, [124 x i8], i32, [124 x i8], i32, [124 x i8], i32, i32, [120 x i8], i64, i64, ptr, i32, ptr, [88 x i8]

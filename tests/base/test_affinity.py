@@ -116,7 +116,7 @@ def test_a_system_without_affinity_refuses_it_by_name(monkeypatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setenv("BURNISH_AFFINITY", "cores")
-    with pytest.raises(ParameterError, match="BURNISH_AFFINITY: found 'cores'; allowed: 'none': .* on darwin"):
+    with pytest.raises(ParameterError, match=r"BURNISH_AFFINITY: found 'cores'; allowed: 'none': .* on darwin"):
         pinned_cores(2)
     monkeypatch.setenv("BURNISH_AFFINITY", "none")
     assert pinned_cores(2) == ()
