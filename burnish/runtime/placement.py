@@ -36,9 +36,9 @@ def copied(source: np.ndarray, spans: Iterable[tuple[int, int]], workers: object
     """Copy of bytes (uint8, one dimension) at a multiple of 64, by the calling thread, or by those that read it.
 
     ``spans``: offset and bytes of each tensor. Where the threads of ``workers`` are pinned to several NUMA nodes, each
-    large tensor is a parallel region of its own: thread t of n copies its t-th part. Kernels divide their regions in
-    the same way, so that a thread finds the packed weights of the columns or channels that it computes on its own node;
-    what every thread reads is spread over the nodes.
+    large tensor is a parallel region of its own: thread t of n copies its t-th part. Kernels divide their regions so,
+    too: a thread finds the packed weights of the columns or channels that it computes on its own node; what
+    every thread reads is spread over the nodes.
     """
     target = allocate(source.nbytes)
     done = 0

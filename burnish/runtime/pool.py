@@ -130,8 +130,8 @@ _registry_lock = threading.RLock()
 def pool(driver: Image, threads: int | None = None) -> ThreadPool:
     """The process's pool of ``threads`` threads (default: the cores this process may use).
 
-    Its workers are pinned as :func:`burnish.base.affinity.pinned_cores` says. On other systems than Linux a pool has
-    one thread: kernels then run serially. Raises ParameterError.
+    Its workers are pinned as :func:`burnish.base.affinity.pinned_cores` says. On other systems than Linux it has one
+    thread: kernels then run serially. Raises ParameterError.
     """
     check_threads(threads)
     count = available_cores() if threads is None else int(threads)
@@ -149,8 +149,8 @@ def pool(driver: Image, threads: int | None = None) -> ThreadPool:
 
 
 def check_threads(threads: Any) -> None:
-    """Raises ParameterError for what is no number of threads that a pool may have, and for cores to pin them to that
-    cannot be. None: one for each core.
+    """Raises ParameterError for what is no number of threads that a pool may have, and for BURNISH_AFFINITY that cannot
+    be. None: one for each core.
     """
     cores = available_cores()
     most = max(MOST_THREADS, cores)
