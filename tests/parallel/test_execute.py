@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from burnish.comm import Comm, launch
-from burnish.driver.loading import load
+from burnish.driver.loading import load_module
 from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
 from burnish.fitting import ranks as ranks_module
 from burnish.fitting.fit import fit
@@ -168,7 +168,7 @@ def test_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
     batch = batch_of(step)
 
     def run(comm: Comm) -> dict[str, np.ndarray]:
-        loaded = RankStep(load(tmp_path / f"{comm.rank}.bn", 1, comm=comm), comm)
+        loaded = RankStep(load_module(tmp_path / f"{comm.rank}.bn", 1, comm=comm), comm)
         loaded(*[batch[spec.name] for spec in loaded.inputs])
         with pytest.raises(InputError, match="the model has 2"):
             loaded(batch["x"])
@@ -182,7 +182,7 @@ def test_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_program_of_another_device_is_refused() -> None:
     _, made = compiled("mlp", 2, seed=11)
 
-    def load(comm: Comm) -> None:
+    def load_module(comm: Comm) -> None:
         RankStep(Module(made[1 - comm.rank], 1, comm=comm), comm)
 
     with pytest.raises(ArtifactError, match=r"of 2; allowed: that of device \d of 2"):
