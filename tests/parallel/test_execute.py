@@ -182,7 +182,7 @@ def test_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_program_of_another_device_is_refused() -> None:
     _, made = compiled("mlp", 2, seed=11)
 
-    def load_module(comm: Comm) -> None:
+    def load(comm: Comm) -> None:
         RankStep(Module(made[1 - comm.rank], 1, comm=comm), comm)
 
     with pytest.raises(ArtifactError, match=r"of 2; allowed: that of device \d of 2"):
