@@ -103,7 +103,8 @@ def emit(program: LoopProgram, target: Target) -> KernelCode:
     convention = f"{target.machine.dialect.kernel} void".lstrip()
     signature = f"define {convention} @{program.name}(ptr noalias %args, ptr noalias %rt)"
     module.functions.append(function.finish(signature))
-    regions = region_loops(program.body) if target.machine.dialect.grid is None else []
+    shared = target.machine.dialect.grid is None and target.cores > 1
+    regions = region_loops(program.body) if shared else []
     entries = region_entries(program.name, function.regions, function.places, "#0") if regions else None
     module.functions += entries or []
     return KernelCode(module.text(), module.scratch, tuple(dims), tuple(regions if entries else ()))
