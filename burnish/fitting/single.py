@@ -15,7 +15,7 @@ from burnish.driver.checks import check_common, check_model
 from burnish.driver.importing import import_model
 from burnish.errors import BurnishError
 from burnish.fitting.companions import companions_of, of_open_batch, with_rows
-from burnish.fitting.data import DEFAULT_BATCH, Source, default_batch, source
+from burnish.fitting.data import DEFAULT_BATCH, Source, default_batch, read_npz, source
 from burnish.fitting.loop import Trainer, TrainingLimits
 from burnish.fitting.report import TrainingProgress
 from burnish.fitting.result import Fitted, TrainedGraph
@@ -107,6 +107,8 @@ def prepare(
     **arguments: Any,
 ) -> PreparedTraining:
     """Compiles what :func:`burnish.fit` runs on one device; the arguments are those."""
+    if isinstance(data, (str, Path)):
+        data = read_npz(Path(data))  # once, for the batch and for the loop
     rows = partial(default_batch, data)
     own = trainable(model, train, example_inputs=example_inputs, batch=batch, shapes=shapes, fix=fix, default=rows)
     graph, train, infers = own.graph, own.train, own.infers
@@ -157,7 +159,7 @@ def trainable(
     check_model(model)
     check_common(threads=None, exact=False, shapes=shapes, cache_dir=None)
     found = import_batch(model, batch, shapes, fix, default)
-    graph, at_rows = _closed(found.graph, batch, default)
+    graph, at_rows = closed_batch(found.graph, batch, default)
     train = replace(train, parameters=parameters_of(graph, train, found.weights))
 
     def of_rows(rows: int) -> Graph:
@@ -171,7 +173,7 @@ def trainable(
 
 def _trainable_network(model: Any, train: Train, example_inputs: Any, default: Callable[[], int]) -> TrainableModel:
     found = import_torch(model, example_inputs, training=True)
-    graph, at_rows = _closed(found.graph, None, default)
+    graph, at_rows = closed_batch(found.graph, None, default)
     infers = replace(found, graph=graph)
     moded = asks_for_mode(model)
     if moded:
@@ -268,7 +270,7 @@ def _first_extent(graph: Graph) -> int | None:
     return shape[0] if shape else None
 
 
-def _closed(opened: Graph, batch: int | None, default: Callable[[], int]) -> tuple[Graph, Callable[[int], Graph]]:
+def closed_batch(opened: Graph, batch: int | None, default: Callable[[], int]) -> tuple[Graph, Callable[[int], Graph]]:
     """A graph for batches of ``batch`` rows, by default of ``default``, where its first extent is a dimension; and what
     makes it for other rows.
     """
