@@ -39,10 +39,12 @@ def pinned_cores(threads: int) -> tuple[int, ...]:
     if not hasattr(os, "sched_getaffinity"):
         raise refusal(VARIABLE, found, f"'{UNPINNED}': threads cannot be pinned on {sys.platform}")
     usable = {core for core in os.sched_getaffinity(0) if core < MOST_CORES}
-    cores = spread(core_places(usable)) if found == CORES else _listed(found, usable)
+    cores: Sequence[int] = [*usable] if found == CORES else _listed(found, usable)
     if threads > len(cores):
         raise refusal(VARIABLE, found, f"a core for each of {threads} threads, or at most {len(cores)} threads")
-    return tuple(cores[:threads]) if threads > 1 else ()
+    if threads == 1:
+        return ()
+    return tuple(spread(core_places(cores)) if found == CORES else cores)[:threads]
 
 
 def core_places(cores: Collection[int], system: Path = _SYSTEM) -> list[CorePlace]:

@@ -39,7 +39,6 @@ class _Segment:
     first: int
 
 
-
 @dataclass(frozen=True)
 class ExecutableInstance:
     """Executable with its parameters and state in memory, opaque operators by name, and the rank it takes part as."""
