@@ -21,7 +21,7 @@ from burnish.fitting.data import default_batch, read_npz
 from burnish.fitting.fit import AUTO
 from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.result import Fitted
-from burnish.fitting.single import closed_batch, import_batch
+from burnish.fitting.single import import_batch
 from burnish.frontend.onnx import to_onnx
 from burnish.train.optimizers import Optimizer
 from burnish.train.schedules import parse_schedule
@@ -88,17 +88,13 @@ def train(
     _check(task)
     shapes, fix = options.arguments["shapes"], options.arguments["fix"]
     data = read_npz(rows.data)
-    default = partial(default_batch, data, ranks.workers)
-    found = import_batch(str(model), rows.batch, shapes, fix, default)
-    graph, _ = closed_batch(found.graph, rows.batch, default)
+    found = import_batch(str(model), rows.batch, shapes, fix, partial(default_batch, data, ranks.workers))
+    graph = found.graph
     validation_data = None if rows.validation_data is None else read_npz(rows.validation_data)
     schedule = parse_schedule(rates.schedule, _updates(task, graph, data), rates.warm_up)
     recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
     recipe = replace(recipe, parameters=parameters_of(graph, recipe, found.weights))
-    fitted = bn.fit(
-        found.graph, data, recipe, batch=rows.batch, validation_data=validation_data, **task.loop, **task.devices,
-        **task.arguments,
-    )  # fmt: skip
+    fitted = bn.fit(graph, data, recipe, validation_data=validation_data, **task.loop, **task.devices, **task.arguments)
     if not options.as_json:
         print("".join(f"{note}\n" for note in [*_planned(fitted, task), *fitted.notes]), end="")
     _write(fitted, task)

@@ -136,11 +136,3 @@ def test_an_open_batch_is_of_32_rows(files: Path) -> None:
     given = ["train", files / "m.onnx", "--data", files / "train.npz", "--threads", 1, "--json"]
     result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
     assert result.exit_code == 0 and json.loads(result.stdout)["calls"] == 192 // 32
-
-
-def test_a_named_dimension_is_a_batch_of_as_many_rows_as_are_asked_for(files: Path) -> None:
-    for batch, calls in ((("--batch", 48), 4), ((), 6)):
-        given = ["train", files / "m.onnx", "--data", files / "train.npz", "--shape", "x=n,6", "--threads", 1, *batch]
-        schedule = ["--schedule", "cosine", "--force", "--json"]  # which spreads over the updates
-        result = CliRunner().invoke(app, [str(argument) for argument in (*given, *schedule)], catch_exceptions=False)
-        assert result.exit_code == 0 and json.loads(result.stdout)["calls"] == calls
