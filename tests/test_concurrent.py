@@ -118,16 +118,24 @@ def counted_regions(module: Module, values: list[np.ndarray]) -> list[int]:
     return extents
 
 
-def test_fewer_threads_than_are_worth_it_run_one_kernel_after_another() -> None:
-    """A file for 16 threads: too few threads enter each kernel's own regions, as if nothing was side by side."""
+@pytest.mark.parametrize(("region", "threads"), [((64, 400e-6), 16), ((4, 8e-6), 4)], ids=["long", "short"])
+def test_the_fewest_threads_are_those_for_which_it_still_gains(region: tuple[int, float], threads: int) -> None:
+    run = concurrent._Run(replace(compiled(small(), 1), target=replace(host(), cores=16)), ())
+    run._regions = {0: [region], 1: [region]}
+    found = run.concurrent(7, [0, 1])
+    assert (found.first, found.count, found.threads) == (7, 2, threads)
+
+
+def test_fewer_threads_run_one_kernel_after_another() -> None:
+    """They enter each kernel's own regions, as if nothing was side by side."""
     graph = branches(28)
     made, apart, values = compiled(graph, 16), compiled(graph, 16, apart=True), given(graph)
-    least = {group.threads for group in made.concurrent}
-    assert least <= {4, 8, 16}
-    for threads in (2, 16):
+    assert made.concurrent
+    made = replace(made, concurrent=tuple(replace(group, threads=4) for group in made.concurrent))
+    for threads in (3, 4):
         regions = counted_regions(make_module(made, threads), values)
         others = counted_regions(make_module(apart, threads), values)
-        assert sorted(regions) == sorted(others) if threads < min(least) else len(regions) < len(others)
+        assert sorted(regions) == sorted(others) if threads < 4 else len(regions) < len(others)
 
 
 def test_what_runs_side_by_side_works_on_memory_of_its_own(always: None) -> None:
