@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -19,6 +20,7 @@ from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
 from burnish.machines.target import host
 from burnish.runtime.executable import Executable, KernelCall
+from burnish.runtime.module import Module
 
 RANDOM = np.random.default_rng(3)
 
@@ -98,6 +100,44 @@ def test_the_model_decides_by_the_number_of_threads() -> None:
         assert (saved > concurrent.GAIN * 2 * alone) == gains
 
 
+def counted_regions(module: Module, values: list[np.ndarray]) -> list[int]:
+    """The extents of the parallel regions that a call enters, which runs them on the calling thread."""
+    extents, runtime = list[int](), module._runner.runtime
+    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    def enter(pool: int, function: int, context: int, extent: int) -> None:
+        extents.append(extent)
+        body(function)(context, 0, extent, 0)
+
+    kept, runtime.parallel = runtime.parallel, ctypes.cast(enter, ctypes.c_void_p).value
+    try:
+        module(*values)
+    finally:
+        runtime.parallel = kept
+    return extents
+
+
+@pytest.mark.parametrize(("region", "threads"), [((64, 400e-6), 16), ((4, 8e-6), 4)], ids=["long", "short"])
+def test_the_fewest_threads_are_those_for_which_it_still_gains(region: tuple[int, float], threads: int) -> None:
+    run = concurrent._Run(replace(compiled(small(), 1), target=replace(host(), cores=16)), ())
+    run._regions = {0: [region], 1: [region]}
+    found = run.concurrent(7, [0, 1])
+    assert (found.first, found.count, found.threads) == (7, 2, threads)
+
+
+def test_fewer_threads_run_one_kernel_after_another() -> None:
+    """They enter each kernel's own regions, as if nothing was side by side."""
+    graph = branches(28)
+    made, apart, values = compiled(graph, 16), compiled(graph, 16, apart=True), given(graph)
+    assert made.concurrent
+    made = replace(made, concurrent=tuple(replace(group, threads=4) for group in made.concurrent))
+    for threads in (3, 4):
+        regions = counted_regions(make_module(made, threads), values)
+        others = counted_regions(make_module(apart, threads), values)
+        assert sorted(regions) == sorted(others) if threads < 4 else len(regions) < len(others)
+
+
 def test_what_runs_side_by_side_works_on_memory_of_its_own(always: None) -> None:
     executable: Executable = make_module(compiled(branches(), 16), 2).executable
     assert executable.concurrent
@@ -129,6 +169,7 @@ def test_calls_that_do_not_fit_are_refused(always: None) -> None:
     for wrong, message in (
         (replace(first, first=len(executable.steps)), "steps"),
         (replace(first, count=first.count + 1), "not all"),
+        (replace(first, threads="two"), "integers"),
         (replace(first, regions=((), *first.regions)), "without shares"),
         (
             replace(first, regions=((replace(first.regions[0][0], symbol="none"), *first.regions[0][1:]),)),

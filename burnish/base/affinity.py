@@ -39,22 +39,24 @@ def pinned_cores(threads: int) -> tuple[int, ...]:
     if not hasattr(os, "sched_getaffinity"):
         raise refusal(VARIABLE, found, f"'{UNPINNED}': threads cannot be pinned on {sys.platform}")
     usable = {core for core in os.sched_getaffinity(0) if core < MOST_CORES}
-    cores = spread(core_places(usable)) if found == CORES else _listed(found, usable)
+    cores: Sequence[int] = [*usable] if found == CORES else _listed(found, usable)
     if threads > len(cores):
         raise refusal(VARIABLE, found, f"a core for each of {threads} threads, or at most {len(cores)} threads")
-    return tuple(cores[:threads]) if threads > 1 else ()
+    if threads == 1:
+        return ()
+    return tuple(spread(core_places(cores)) if found == CORES else cores)[:threads]
 
 
 def core_places(cores: Collection[int], system: Path = _SYSTEM) -> list[CorePlace]:
-    """Places of logical cores, as Linux tells them in ``system``; each is alone on node 0 where it tells nothing."""
+    """Places of logical cores, as Linux describes them in ``system``; each is alone on node 0 where it does not."""
     nodes = {}
     for folder in (system / "node").glob("node[0-9]*"):
-        for core in _told(folder / "cpulist"):
+        for core in _core_numbers(folder / "cpulist"):
             nodes[core] = int(folder.name.removeprefix("node"))
     found = []
     for core in cores:
         topology = system / "cpu" / f"cpu{core}" / "topology"
-        siblings = _told(topology / "core_cpus_list") or _told(topology / "thread_siblings_list")
+        siblings = _core_numbers(topology / "core_cpus_list") or _core_numbers(topology / "thread_siblings_list")
         found.append(CorePlace(nodes.get(core, 0), min(siblings, default=core), core))
     return found
 
@@ -100,8 +102,8 @@ def _listed(text: str, usable: Collection[int]) -> Sequence[int]:
     return cores
 
 
-def _told(file: Path) -> list[int]:
-    """List of cores in a file of the system; empty where there is no such file, or nothing in it."""
+def _core_numbers(file: Path) -> list[int]:
+    """Numbers in a core list file of the system; none where there is no such file, or nothing in it."""
     try:
         return core_list(file.read_text())
     except (OSError, ValueError):

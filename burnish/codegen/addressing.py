@@ -43,6 +43,7 @@ class BufferPlace:
     """Where a buffer lives: a base pointer, or register slots and what they hold (vector number -> SSA value).
 
     ``aligned``: the multiple of bytes at which the base is; 0: that of an element. ``swizzled``: see ``LoopScope``.
+    ``origin``: where an entry point of a region finds it, as of ``entries.RegionBody``.
     """
 
     buffer: Buffer
@@ -51,6 +52,7 @@ class BufferPlace:
     values: SlotValues = field(default_factory=SlotValues)
     aligned: int = 0
     swizzled: bool = False
+    origin: tuple[str, int] | None = None
 
     def alignment(self, terms: Iterable[tuple[Expr, int]], const: int) -> int:
         """The multiple of bytes at which the element ``terms + const`` certainly is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish.loops.program import Alloc, For, Seq, Stmt
@@ -10,11 +10,13 @@ from burnish.loops.program import Alloc, For, Seq, Stmt
 
 @dataclass(frozen=True)
 class RegionBody:
-    """A parallel loop as a function, which takes the names of ``buffers`` and of ``variables`` by its context."""
+    """A parallel loop as a function, and what its context holds behind the runtime: of each address whether it is an
+    argument's ("args") or in the scratch memory of the first thread ("scratch"), and its number or byte there; None of
+    what lives in the kernel.
+    """
 
     name: str
-    buffers: tuple[str, ...]
-    variables: tuple[str, ...]
+    context: tuple[tuple[str, int] | None, ...]
 
 
 def region_loops(s: Stmt) -> list[For]:
@@ -37,36 +39,34 @@ def entry_name(kernel: str, region: int) -> str:
     return f"{kernel}.region{region}"
 
 
-def region_entries(
-    kernel: str, bodies: Sequence[RegionBody], places: Mapping[str, tuple[str, int]], attributes: str
-) -> list[str] | None:
-    """The entry points ``void kernel.regionN(ptr args, ptr rt, i64 begin, i64 end, i64 thread)`` as LLVM IR.
-
-    ``places``: of each buffer whether it is an argument ("args") or in the scratch memory of the first thread
-    ("scratch"), and its number or byte there. None where a region needs something else that lives in the kernel.
+def region_entries(kernel: str, bodies: Sequence[RegionBody], attributes: str) -> list[str]:
+    """The entry points ``void kernel.regionN(ptr args, ptr rt, i64 begin, i64 end, i64 thread)`` as LLVM IR; none where
+    a region needs something that lives in the kernel.
     """
-    if any(body.variables or not places.keys() >= {*body.buffers} for body in bodies):
-        return None
-    return [_entry(kernel, number, body, places, attributes) for number, body in enumerate(bodies)]
+    contexts = [[place for place in body.context if place is not None] for body in bodies]
+    if any(len(places) < len(body.context) for places, body in zip(contexts, bodies, strict=True)):
+        return []
+    return [
+        _entry(entry_name(kernel, number), body.name, places, attributes)
+        for number, (places, body) in enumerate(zip(contexts, bodies, strict=True))
+    ]
 
 
-def _entry(kernel: str, number: int, body: RegionBody, places: Mapping[str, tuple[str, int]], attributes: str) -> str:
+def _entry(name: str, body: str, places: Sequence[tuple[str, int]], attributes: str) -> str:
     """See :func:`region_entries`."""
     lines = [
-        f"define void @{entry_name(kernel, number)}(ptr %args, ptr %rt, i64 %begin, i64 %end, i64 %thread) "
-        f"{attributes} {{",
+        f"define void @{name}(ptr %args, ptr %rt, i64 %begin, i64 %end, i64 %thread) {attributes} {{",
         "entry:",
-        f"  %ctx = alloca [{1 + len(body.buffers)} x i64], align 8",
+        f"  %ctx = alloca [{1 + len(places)} x i64], align 8",
         "  store ptr %rt, ptr %ctx",
     ]
-    if any(places[name][0] == "scratch" for name in body.buffers):
+    if any(kind == "scratch" for kind, _ in places):
         lines += ["  %scratch.at = getelementptr i64, ptr %rt, i64 2", "  %scratch = load ptr, ptr %scratch.at"]
-    for i, name in enumerate(body.buffers, 1):
-        kind, at = places[name]
+    for i, (kind, at) in enumerate(places, 1):
         if kind == "args":
             lines += [f"  %a{i} = getelementptr ptr, ptr %args, i64 {at}", f"  %b{i} = load ptr, ptr %a{i}"]
         else:
             lines.append(f"  %b{i} = getelementptr i8, ptr %scratch, i64 {at}")
         lines += [f"  %s{i} = getelementptr i64, ptr %ctx, i64 {i}", f"  store ptr %b{i}, ptr %s{i}"]
-    call = f"  call void @{body.name}(ptr %ctx, i64 %begin, i64 %end, i64 %thread) noinline"
+    call = f"  call void @{body}(ptr %ctx, i64 %begin, i64 %end, i64 %thread) noinline"
     return "\n".join([*lines, call, "  ret void", "}"])

@@ -93,8 +93,8 @@ def emit(program: LoopProgram, target: Target) -> KernelCode:
     function = FunctionEmitter(module, Resolver())
     for i, buffer in enumerate(program.params):
         slot = function.hoist(0, f"getelementptr ptr, ptr %args, i64 {i}")
-        function.memory[buffer.name] = BufferPlace(buffer, function.hoist(0, f"load ptr, ptr {slot}"))
-        function.places[buffer.name] = "args", i
+        base = function.hoist(0, f"load ptr, ptr {slot}")
+        function.memory[buffer.name] = BufferPlace(buffer, base, origin=("args", i))
     dims = [d.name for d in dims_of_program(program)]
     for i, name in enumerate(dims, len(program.params)):
         slot = function.hoist(0, f"getelementptr i64, ptr %args, i64 {i}")
@@ -104,10 +104,10 @@ def emit(program: LoopProgram, target: Target) -> KernelCode:
     signature = f"define {convention} @{program.name}(ptr noalias %args, ptr noalias %rt)"
     module.functions.append(function.finish(signature))
     shared = target.machine.dialect.grid is None and target.cores > 1
-    regions = region_loops(program.body) if shared else []
-    entries = region_entries(program.name, function.regions, function.places, "#0") if regions else None
-    module.functions += entries or []
-    return KernelCode(module.text(), module.scratch, tuple(dims), tuple(regions if entries else ()))
+    loops = region_loops(program.body) if shared else []
+    entries = region_entries(program.name, function.regions, "#0") if loops else []
+    module.functions += entries
+    return KernelCode(module.text(), module.scratch, tuple(dims), tuple(loops if entries else ()))
 
 
 class FunctionEmitter(ValueEmitter):
@@ -128,7 +128,6 @@ class FunctionEmitter(ValueEmitter):
         self.scratch_used = scratch_used
         self.inside_parallel = False
         self.regions: list[RegionBody] = []  # the parallel loops so far
-        self.places: dict[str, tuple[str, int]] = {}  # of buffers that a region finds by itself: see `region_entries`
         self.units: dict[str, MatrixUnit] = {}  # those whose tiles the function holds
         self.entered: list[For] = []  # the loops that may have no iteration, of which it is known here that they have
 
@@ -297,7 +296,7 @@ class FunctionEmitter(ValueEmitter):
         name = f"{self.module.name}.parallel{len(self.module.functions)}"
         signature = f"define internal void @{name}(ptr noalias %ctx, i64 %begin, i64 %end, i64 %thread)"
         self.module.functions.append(body.finish(signature))
-        self.regions.append(RegionBody(name, tuple(m.buffer.name for m in buffers), tuple(v for v, _ in variables)))
+        self.regions.append(RegionBody(name, (*(m.origin for m in buffers), *(None for _ in variables))))
         run = self.result(f"load ptr, ptr {self.rt}", INDEX).text
         slot = self.result(f"getelementptr ptr, ptr {self.rt}, i64 1", INDEX).text
         pool = self.result(f"load ptr, ptr {slot}", INDEX).text
@@ -354,7 +353,8 @@ class FunctionEmitter(ValueEmitter):
             base = self.hoist(0, f"alloca [{max(1, buffer.nbytes)} x i8], align {ALIGNMENT}")
             self.memory[buffer.name] = BufferPlace(buffer, base)
         else:
-            self.memory[buffer.name] = BufferPlace(buffer, self._scratch(buffer))
+            origin = "scratch", self.scratch_used
+            self.memory[buffer.name] = BufferPlace(buffer, self._scratch(buffer), origin=origin)
         self.statement(s.body)
         del self.memory[buffer.name]
         self.scratch_used = used
@@ -381,7 +381,6 @@ class FunctionEmitter(ValueEmitter):
         offset = self.scratch_used
         self.scratch_used += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
         self.module.scratch = max(self.module.scratch, self.scratch_used)
-        self.places[buffer.name] = "scratch", offset
         cache = self.scopes[0].cache
         if "scratch" not in cache:
             slot = self.hoist(0, f"getelementptr i64, ptr {self.rt}, i64 2")

@@ -468,10 +468,9 @@ def _check_rewrite(rewrite: Any) -> None:
 
 
 def _step_graph(graph: Graph, train: Train, weights: Collection[str] | None, machine: Target) -> Graph:
-    """The step of training of a model as it is compiled for a machine."""
-    gathers = machine.machine.dialect.grid is not None  # its templates keep scores of attention in registers
-    gathered = gather_attention(graph, machine.rounded) if gathers else graph
-    return training_graph(gathered, train, weights, train.recomputes)
+    """The step of training for a machine; attention is gathered for GPUs, whose templates keep scores in registers."""
+    own = graph if machine.machine.dialect.grid is None else gather_attention(graph, machine.rounded)
+    return training_graph(own, train, weights, train.recomputes)
 
 
 def _device(machine: Target) -> Any | None:

@@ -48,7 +48,7 @@ from burnish.machines.machine import STRICT
 from burnish.machines.target import Target
 from burnish.measure.roofline import work_of
 from burnish.measure.samples import plain_domains
-from burnish.memory.lifetimes import Interval, lifetimes, live_bytes, widened
+from burnish.memory.lifetimes import Interval, joint_lifetime, lifetimes, live_bytes
 from burnish.memory.lifetimes import LifetimeStep as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import ArenaPlan, plan
@@ -176,7 +176,7 @@ def concurrent_calls(
                     for s, name, weight in zip(region, names, parts, strict=True)
                 )
             )
-        found.append(ConcurrentCalls(own[0], group.count, tuple(regions)))
+        found.append(ConcurrentCalls(own[0], group.count, group.threads, tuple(regions)))
     return tuple(found)
 
 
@@ -276,7 +276,7 @@ def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]
         offset = made.views[group.outputs[0]].offset if group.outputs and group.outputs[0] in made.views else 0
         accesses.append(Access(reads, (*group.outputs, *own), alias=isinstance(step, Group), offset=offset))
     intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
-    intervals = [widened(i, [(group.first, group.last) for group in made.concurrent]) for i in intervals]
+    intervals = [joint_lifetime(i, made.spans) for i in intervals]
     elsewhere = {*graph.outputs} - {*states_by_copy(made, home)}
     intervals = [i for i in intervals if i.name not in elsewhere]
     shared = {*pieces, *(place.buffer for place in pieces.values())}
@@ -320,9 +320,8 @@ def _uses(made: Compilation, home: Mapping[str, Place]) -> tuple[dict[str, int],
     """By the numbers of steps: which computes a value, and which read a buffer."""
     makers: dict[str, int] = {}
     readers: dict[str, list[int]] = {}  # of each buffer
-    spans = {n: (each.first, each.last) for each in made.concurrent for n in range(each.first, each.last + 1)}
     for i, step in enumerate(made.steps):
-        first, last = spans.get(i, (i, i))  # those side by side may come before each other
+        first, last = made.spans.get(i, (i, i))  # those side by side may come before each other
         group = step if isinstance(step, Group) else step.group
         makers.update(dict.fromkeys(group.outputs, first))
         for n in group.inputs:

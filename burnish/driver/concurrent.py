@@ -3,8 +3,9 @@
 Branches of a model (the convolutions of an inception module, queries and keys of attention, a block and its shortcut)
 are kernels of which none reads or writes what another one writes. One after another each ends with a wait for the
 slowest thread, and leaves threads without work where it has fewer iterations than there are threads. Side by side they
-wait once. It is decided by the time that a static model predicts for as many threads as are compiled for, and memory is
-planned afterwards, so that what they work on is apart.
+wait once. It is decided by the time that a static model predicts for as many threads as are compiled for, and then
+how far down it still holds: regions of one kernel keep a few threads busy. Memory is planned afterwards, so that what
+they work on is apart.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 
 from burnish.driver.stages import Built, Compilation, ConcurrentStages, KernelStage, StageShare
 from burnish.graph.costs import KERNEL, least_seconds, region_seconds
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import is_size
-from burnish.ops.classify import flops, traffic
+from burnish.ops.classify import flops_and_traffic
 from burnish.runtime.concurrent_ir import WEIGHTS
 from burnish.runtime.pool_ir import CHUNKS
 
@@ -27,7 +28,6 @@ WINDOW = 16  # steps behind a kernel among which others are looked for: so far i
 MOST = 6  # kernels side by side
 GAIN = 0.05  # of the time of two, or
 LESSER_GAIN = 0.25  # of that of the shorter one: what must be saved at least
-Shares = tuple[tuple[StageShare, ...], ...]
 Regions = Sequence[tuple[int, float]]  # iterations and seconds on one thread; 0: on one thread alone
 
 
@@ -48,7 +48,7 @@ def side_by_side(made: Compilation) -> Compilation:
         if any(len(group) > 1 for group in groups):
             for group in groups:
                 if len(group) > 1:
-                    found.append(ConcurrentStages(len(steps), len(group), own.shares(group)))
+                    found.append(own.concurrent(len(steps), group))
                 steps += [run[number] for number in group]
         else:
             steps += run
@@ -81,20 +81,17 @@ class _Run:
     def arrange(self) -> list[list[int]]:
         """The numbers of the steps in a new order, those side by side together."""
         result: list[list[int]] = []
-        pending = [*range(len(self.steps))]
+        pending, rest = list[int](), iter(range(len(self.steps)))
         done = set[int]()
-        while pending:
+        while pending := [*pending, *islice(rest, WINDOW - len(pending))]:
+            ready = [n for n in pending if self._needs[n] <= done]
+            views = [n for n in ready if isinstance(self.steps[n], Group)]
             group = [pending[0]]
-            if self.regions(pending[0]):
-                self._join(group, [n for n in pending[1:WINDOW] if self._needs[n] <= done])
-            done.update(group)
+            if not views and self.regions(pending[0]):
+                self._join(group, ready[1:])
+            done.update(views or group)
+            result += [[n] for n in views] or [group]
             pending = [n for n in pending if n not in done]
-            result.append(group)
-            for number in [n for n in pending[:WINDOW] if isinstance(self.steps[n], Group)]:
-                if self._needs[number] <= done:
-                    result.append([number])
-                    done.add(number)
-                    pending.remove(number)
         return result
 
     def _join(self, group: list[int], others: Sequence[int]) -> None:
@@ -104,12 +101,16 @@ class _Run:
             if len(group) == MOST or not self.regions(other):
                 continue
             alone, together = self.seconds([other]), self.seconds([*group, other])
-            saved = before + alone - together
-            threaded = any(extent for number in (*group, other) for extent, _ in self.regions(number))
-            least = min(GAIN * (before + alone), LESSER_GAIN * min(before, alone))
-            if saved > least + (0.0 if threaded else KERNEL):
+            if self._saves([*group, other], [before, alone], together):
                 group.append(other)
                 before = together
+
+    def _saves(self, group: Sequence[int], alone: Sequence[float], together: float) -> bool:
+        """Whether kernels side by side take so much less than the parts ``alone`` that it is worth it, in seconds."""
+        threaded = any(extent for number in group for extent, _ in self.regions(number))
+        total = sum(alone)
+        least = min(GAIN * total, LESSER_GAIN * (total - max(alone)))
+        return total - together > least + (0.0 if threaded else KERNEL)
 
     def regions(self, number: int) -> Regions:
         """Parallel regions of a step; none where it has to stay alone."""
@@ -125,23 +126,33 @@ class _Run:
             return ()
         if any(is_size(extent) for t in (*task.inputs, *task.outputs) for extent in t.shape):
             return ()
-        bound = least_seconds(flops(task.outputs), traffic(task.outputs), self.target)
+        bound = least_seconds(*flops_and_traffic(task.outputs), self.target)
         counted = sum(seconds for _, seconds in own)
         total = max(counted, bound * self.target.cores)
         return [(extent, total * (seconds / counted if counted else 1 / len(own))) for extent, seconds in own]
 
     def seconds(self, group: Sequence[int]) -> float:
         """Predicted seconds of kernels side by side, or of one."""
-        (number, *rest) = group
-        if not rest:
-            own = self.regions(number)
-            return sum(_alone(extent, seconds, self.target.cores) for extent, seconds in own)
+        if len(group) == 1:
+            return self.alone(group[0], self.target.cores)
         return min(_together(regions, self.target.cores) for regions in self._placements(group))
 
-    def shares(self, group: Sequence[int]) -> Shares:
-        """Shares of each region of kernels side by side, by the fastest placement."""
-        best = min(self._placements(group), key=lambda regions: _together(regions, self.target.cores))
-        return tuple(tuple(region) for region in best)
+    def alone(self, number: int, threads: int) -> float:
+        """Predicted seconds of one kernel."""
+        return sum(_alone(extent, seconds, threads) for extent, seconds in self.regions(number))
+
+    def concurrent(self, first: int, group: Sequence[int]) -> ConcurrentStages:
+        """Kernels side by side from step ``first`` on: the regions of the fastest placement, and, of halves of the
+        cores, the fewest threads that these save time for.
+        """
+        threads = self.target.cores
+        regions = min(self._placements(group), key=lambda regions: _together(regions, threads))
+        while threads > 1:
+            fewer = threads // 2
+            if not self._saves(group, [self.alone(n, fewer) for n in group], _together(regions, fewer)):
+                break
+            threads = fewer
+        return ConcurrentStages(first, len(group), threads, tuple(map(tuple, regions)))
 
     def _placements(self, group: Sequence[int]) -> Iterator[list[list[StageShare]]]:
         """The ways to let the regions of kernels coincide, each kernel's one right behind the other."""

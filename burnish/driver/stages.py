@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -126,12 +127,13 @@ class StageShare:
 
 @dataclass(frozen=True)
 class ConcurrentStages:
-    """Concurrent kernels: ``count`` steps of a compilation from step ``first`` on, which run side by side, and the
-    parallel regions that they share.
+    """Concurrent kernels: ``count`` steps of a compilation from step ``first`` on, which run side by side on
+    ``threads`` threads or more, and the parallel regions that they share.
     """
 
     first: int
     count: int
+    threads: int
     regions: tuple[tuple[StageShare, ...], ...]
 
     @property
@@ -162,6 +164,11 @@ class Compilation:
     target: Target
     structures: tuple[HostStage, ...] = ()
     concurrent: tuple[ConcurrentStages, ...] = ()
+
+    @cached_property
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """The first and the last of the steps side by side with a step, by its number; only of those that have such."""
+        return {n: (each.first, each.last) for each in self.concurrent for n in range(each.first, each.last + 1)}
 
     @property
     def stages(self) -> list[KernelStage]:

@@ -184,14 +184,14 @@ def source(data: Any, inputs: Sequence[TensorSpec], *, shuffle: bool = True, see
 
 
 def default_batch(data: Any, multiple: int = 1) -> int:
-    """Rows of a batch for a model that leaves them open: 32, or all there are if fewer, as a multiple of ``multiple``.
+    """Rows of a batch for a model that leaves them open: 32, or all there are if fewer, a multiple of ``multiple``.
 
     Of data that come in batches it is the rows of the first. Raises DataError, ParameterError and OSError.
     """
     arrays = arrays_of(data)
     if arrays is not None:
         rows = min(DEFAULT_BATCH, rows_of(arrays))
-        return max(rows - rows % multiple, 1)
+        return max(rows - rows % multiple, multiple)
     batches = _batches_of(data)
     random = batches.random()
     try:

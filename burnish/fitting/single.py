@@ -15,7 +15,7 @@ from burnish.driver.checks import check_common, check_model
 from burnish.driver.importing import import_model
 from burnish.errors import BurnishError
 from burnish.fitting.companions import companions_of, of_open_batch, with_rows
-from burnish.fitting.data import DEFAULT_BATCH, Source, default_batch, source
+from burnish.fitting.data import DEFAULT_BATCH, Source, default_batch, read_npz, source
 from burnish.fitting.loop import Trainer, TrainingLimits
 from burnish.fitting.report import TrainingProgress
 from burnish.fitting.result import Fitted, TrainedGraph
@@ -107,6 +107,8 @@ def prepare(
     **arguments: Any,
 ) -> PreparedTraining:
     """Compiles what :func:`burnish.fit` runs on one device; the arguments are those."""
+    if isinstance(data, (str, Path)):
+        data = read_npz(Path(data))  # once, for the batch and for the loop
     rows = partial(default_batch, data)
     own = trainable(model, train, example_inputs=example_inputs, batch=batch, shapes=shapes, fix=fix, default=rows)
     graph, train, infers = own.graph, own.train, own.infers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -53,12 +53,11 @@ def live_bytes(buffers: Sequence[Interval], in_place: Collection[tuple[str, str]
     return tuple(accumulate(found))[:-1]
 
 
-def widened(buffer: Interval, spans: Iterable[tuple[int, int]]) -> Interval:
-    """The buffer with the life that it has where the steps of each span, first and last, are at the same time."""
-    first, last = buffer.first, buffer.last
-    for begin, end in spans:
-        first = begin if begin <= buffer.first <= end else first
-        last = end if begin <= buffer.last <= end else last
+def joint_lifetime(buffer: Interval, spans: Mapping[int, tuple[int, int]]) -> Interval:
+    """The buffer with the lifetime that it has where some steps are at the same time. ``spans``: of each of these the
+    first and the last of them.
+    """
+    first, last = spans.get(buffer.first, (buffer.first,))[0], spans.get(buffer.last, (buffer.last,))[-1]
     return Interval(buffer.name, buffer.nbytes, first, last)
 
 

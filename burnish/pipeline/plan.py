@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -205,7 +205,7 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
         made = KernelPlan(graph, graph, tuple(found), layouts, {}, {}, channels_last=target.channels_last)
 
         def general(group: Group) -> bool:
-            task = make_task(made, group, dict(graph.constants))[0]
+            task = plan_task(made, group, graph.constants).task
             arranged, names = frozenset(task.layouts.items()), (task.constants, task.packed, task.shared)
             own: tuple[Hashable, ...] = (task.inputs, task.outputs, arranged, names)
             if own not in known:
@@ -279,9 +279,8 @@ def _joined(graph: Graph, groups: list[Group], target: Target) -> list[Group]:
 
 def _parts(made: KernelPlan, target: Target) -> Callable[[Graph, Group], int]:
     """The number of partial sums that the default kernel of a group adds in a launch of its own."""
-    constants = dict(made.graph.constants)
     return lambda graph, group: (
-        first_match(make_task(replace(made, graph=graph), group, constants)[0].hinted, target).parts
+        first_match(plan_task(replace(made, graph=graph), group, made.graph.constants).task.hinted, target).parts
     )
 
 
@@ -349,57 +348,73 @@ def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
     return source is None or (shape[2:] == (1, 1) and shape[1] % source.block(1) == 0)
 
 
+class TaskPlan(NamedTuple):
+    """Kernel task of a group before its constants are computed: the graph's value of each of its parameters; the values
+    ``derived`` from constants alone, and the constants that these ``read``, by parameter; constants ``reordered``, by
+    the new value: the old one, and the order of its dimensions in memory.
+    """
+
+    task: KernelTask
+    values: dict[str, str]
+    derived: dict[str, Tensor]
+    read: dict[str, str]
+    reordered: dict[str, tuple[str, Layout]]
+
+
 def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) -> tuple[KernelTask, dict[str, str]]:
     """Kernel task of a group, and the value of each of its parameters.
 
     Values derived from constants alone are computed now and added to ``constants``.
     """
+    planned = plan_task(made, group, constants)
+    if planned.derived:
+        feeds = {name: constants[value] for name, value in planned.read.items()}
+        constants.update(zip(planned.derived, evaluate([*planned.derived.values()], feeds), strict=True))
+    for fresh, (value, order) in planned.reordered.items():
+        if fresh not in constants:
+            constants[fresh] = order.pack(constants[value])
+    return planned.task, planned.values
+
+
+def plan_task(made: KernelPlan, group: Group, constants: Collection[str]) -> TaskPlan:
+    """The task of a group, by the names of the ``constants`` alone: all that a template sees."""
     alone, own, names = isolate(made.graph, group, made.layouts)
     inputs, outputs = tensors(alone, own)
     fixed = {t.name for t in inputs if names[t.name] in constants}
-    inputs, outputs, derived = split_constants(inputs, outputs, fixed)
+    inputs, outputs, computed = split_constants(inputs, outputs, fixed)
     values = {t.name: names[t.name] for t in inputs if t.name in names}
     values.update(zip((t.name for t in outputs), group.outputs, strict=True))
-    if derived:
-        feeds = {name: constants[names[name]] for name in fixed}
-        for t, array in zip(derived, evaluate(derived, feeds), strict=True):
-            values[t.name] = f"{group.outputs[0]}/{t.name}"
-            constants[values[t.name]] = array
+    values.update((t.name, f"{group.outputs[0]}/{t.name}") for t in computed)
+    derived = {values[t.name]: t for t in computed}
     own_layouts = {name: made.layouts[value] for name, value in values.items() if value in made.layouts}
-    known = frozenset(t.name for t in inputs if values[t.name] in constants)
-    inputs, outputs, own_layouts = _in_memory_order(inputs, outputs, own_layouts, made, values, constants)
+    known = frozenset(t.name for t in inputs if values[t.name] in constants or values[t.name] in derived)
+    inputs, outputs, own_layouts, orders = _in_memory_order(inputs, outputs, own_layouts, made, known)
+    fresh = {name: f"{values[name]}@{order}" for name, order in orders.items()}
+    reordered = {fresh[name]: (values[name], order) for name, order in orders.items()}
+    values |= fresh
     label = own.anchor.op if own.anchor else ""
     packed = frozenset(t.name for t in inputs if t.name not in own_layouts and _is_packed(alone, own, t)) - known
     shared = frozenset(name for name in packed if own.anchor and made.is_shared(group.anchor, values[name]))
-    return KernelTask("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known, packed, shared=shared), values
+    task = KernelTask("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known, packed, shared=shared)
+    return TaskPlan(task, values, derived, {name: names[name] for name in fixed}, reordered)
 
 
 def _in_memory_order(
-    inputs: list[Tensor],
-    outputs: list[Tensor],
-    layouts: dict[str, Layout],
-    made: KernelPlan,
-    values: dict[str, str],
-    constants: dict[str, np.ndarray],
-) -> tuple[list[Tensor], list[Tensor], dict[str, Layout]]:
-    """A task's tensors with those that are stored in another order of dimensions in that order, and the layouts of the
-    rest. Constant factors of products are stored as their products read them, under names of their own.
+    inputs: list[Tensor], outputs: list[Tensor], layouts: dict[str, Layout], made: KernelPlan, known: Collection[str]
+) -> tuple[list[Tensor], list[Tensor], dict[str, Layout], Mapping[str, Layout]]:
+    """A task's tensors with those that are stored in another order of dimensions in that order, the layouts of the
+    rest, and the orders of constant factors of products, which are stored as their products read them.
     """
     if not made.channels_last:
-        return inputs, outputs, layouts
+        return inputs, outputs, layouts, {}
     images = any(own.permutation for own in layouts.values())
     inputs, outputs = in_memory_order(inputs, outputs, layouts)
-    factors = [t for t in inputs if t.dtype in made.channels_last and values[t.name] in constants]
+    factors = [t for t in inputs if t.dtype in made.channels_last and t.name in known]
     orders = factor_orders(outputs, {t.name for t in factors if images or not _runs_well(t)})
-    for name, order in orders.items():
-        fresh = f"{values[name]}@{order}"
-        if fresh not in constants:
-            constants[fresh] = order.pack(constants[values[name]])
-        values[name] = fresh
     inputs, outputs = in_memory_order(inputs, outputs, orders, between=False)
     if images:
         inputs, outputs = with_rows(*with_digits(inputs, outputs))
-    return inputs, outputs, {name: own for name, own in layouts.items() if not own.permutation}
+    return inputs, outputs, {name: own for name, own in layouts.items() if not own.permutation}, orders
 
 
 def _runs_well(factor: Tensor) -> bool:

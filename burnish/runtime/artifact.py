@@ -77,8 +77,8 @@ def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]
     }
     if executable.concurrent:
         header["concurrent"] = [
-            [group.first, group.count, [[list(dataclasses.astuple(s)) for s in region] for region in group.regions]]
-            for group in executable.concurrent
+            [g.first, g.count, g.threads, [[list(dataclasses.astuple(s)) for s in region] for region in g.regions]]
+            for g in executable.concurrent
         ]
     header["digest"] = _digest(header)
     sections = {
@@ -253,8 +253,9 @@ def _natives(data: Sequence[Any], dims: Mapping[str, Dim]) -> tuple[Native, ...]
 
 
 def _concurrent_from_json(data: Sequence[Any]) -> ConcurrentCalls:
-    first, count, regions = data
-    return ConcurrentCalls(first, count, tuple(tuple(CallShare(*share) for share in region) for region in regions))
+    first, count, threads, regions = data
+    shares = tuple(tuple(CallShare(*share) for share in region) for region in regions)
+    return ConcurrentCalls(first, count, threads, shares)
 
 
 def _call_from_json(data: Sequence[Any]) -> KernelCall:

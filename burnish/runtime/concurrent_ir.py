@@ -92,18 +92,30 @@ exit:
   ret void
 }
 
-; Calls kernels side by side: its arguments are the number of regions, and their calls one behind the other; then of
-; each region the number of its shares, and these.
+; Calls kernels side by side, or one after another on too few threads. Its arguments are the number of regions,
+; the fewest threads, the number of kernels, their calls, and those of all regions one behind the other; then of each
+; region the number of its shares, and these.
 define void @burnish_concurrent(ptr %args, ptr %rt) nounwind {
 entry:
   %ctx = alloca [6 x i64]
-  fields %args: i64 regions, ptr first.calls
-  %first.shares = getelementptr i64, ptr %args, i64 2
+  fields %args: i64 regions, i64 least, i64 kernels, ptr own.calls, ptr first.calls
+  %first.shares = getelementptr i64, ptr %args, i64 5
   fields %rt: ptr parallel, ptr pool
   %threads.at = getelementptr %Runtime, ptr %rt, i64 0, i32 4
   %threads = load i64, ptr %threads.at
   %others = sub i64 %threads, 1
-  br label %region
+  %few = icmp slt i64 %threads, %least
+  br i1 %few, label %apart, label %region
+apart:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %kernel ]
+  %calling = icmp slt i64 %k, %kernels
+  br i1 %calling, label %kernel, label %exit
+kernel:
+  %call = getelementptr %Call, ptr %own.calls, i64 %k
+  fields %Call %call: ptr function, ptr own.args
+  call void %function(ptr %own.args, ptr %rt)
+  %k.next = add i64 %k, 1
+  br label %apart
 region:
   %r = phi i64 [ 0, %entry ], [ %r.next, %enter ]
   %calls = phi ptr [ %first.calls, %entry ], [ %calls.next, %enter ]

@@ -254,7 +254,8 @@ def _verify_concurrent(executable: Executable) -> None:
         found = f"concurrent calls from step {group.first!r}"
         shares = [share for region in group.regions for share in region]
         numbers = [n for s in shares for n in (s.step, s.extent, s.weight, s.scratch)]
-        _require(all(map(_is_size, (group.first, group.count, *numbers))), f"{found}: {shares}, allowed: integers")
+        numbers += group.first, group.count, group.threads
+        _require(all(map(_is_size, numbers)), f"{found}: {numbers}, allowed: integers")
         last = group.first + group.count
         _require(end <= group.first < last <= len(executable.steps), f"{found}: {group.count} steps")
         _require(all(group.regions), f"{found}: a region without shares")

@@ -38,10 +38,6 @@ class _Segment:
     each: SegmentPlan
     first: int
 
-    @property
-    def address(self) -> int:
-        return ctypes.addressof(self.plan)
-
 
 @dataclass(frozen=True)
 class ExecutableInstance:
@@ -100,7 +96,8 @@ class CpuRunner:
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self.native = run(workers.driver.address("burnish_run"))
         self._shared = (ctypes.addressof(self.io), ctypes.addressof(self.runtime))
-        self._only = self._parts[0].address if len(self._parts) == 1 else None  # all steps are one native call
+        alone = len(self._parts) == 1  # all steps are one native call
+        self._only = ctypes.addressof(self._parts[0].plan) if alone else None
 
     def _entry(self, name: str) -> int:
         """The address of a kernel, or of a function of the driver."""
@@ -125,12 +122,11 @@ class CpuRunner:
                 parts.append(run)
                 continue
             patches = (address_of(self.patches), len(self.patches)) if not parts else (None, 0)
-            plan = each = SegmentPlan(address_of(self._table) + 16 * done, len(run), *patches, clock.value)
-            own = [
-                at for at, number in enumerate(tables.joined, tables.joined_at) if run and run[0] <= number <= run[-1]
-            ]
-            if tables.joined_at and own:
-                plan = SegmentPlan(address_of(self._table) + 16 * own[0], len(own), *patches, clock.value)
+            joined = [at for at, n in enumerate(tables.joined, tables.joined_at) if run and run[0] <= n <= run[-1]]
+            plan, each = (
+                SegmentPlan(address_of(self._table) + 16 * begin, count, *patches, clock.value)
+                for begin, count in ((joined[0] if joined else 0, len(joined)), (done, len(run)))
+            )
             parts.append(_Segment(plan, each, run[0] if run else 0))
             done += len(run)
         return parts

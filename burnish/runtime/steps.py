@@ -378,13 +378,13 @@ class CallShare:
 @dataclass(frozen=True)
 class ConcurrentCalls:
     """Concurrent kernel calls: ``count`` steps from step ``first`` on, none of which reads or writes what another one
-    writes. They are one native call of a few parallel regions, which their own ``regions`` share.
-
-    A profile runs them one after another.
+    writes. In a pool of ``threads`` threads or more they are a few parallel regions, which their own ``regions`` share;
+    fewer threads, which have enough to do in the regions of each, call them one after another, as a profile does.
     """
 
     first: int
     count: int
+    threads: int
     regions: tuple[tuple[CallShare, ...], ...]
 
 

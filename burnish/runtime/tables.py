@@ -25,8 +25,8 @@ class StepTables:
     ``places`` says of each which buffer of the arena it is in (-1: none) and at what offset, ``extents`` which are no
     addresses but sizes. ``counts``: which argument holds the value of each dimension that a step counts.
 
-    Where calls are concurrent, ``calls`` ends with the native steps in order once more, from entry ``joined_at`` on, in
-    which these are one; ``joined`` holds the step that each of them begins with. Else these are the first ones.
+    ``joined``: the first step of each native call that a call of the model makes, of which concurrent steps are one.
+    They begin at entry ``joined_at`` of ``calls``: behind all others, or at the first where no steps are concurrent.
 
     ``relocations``: of ``args``, the number of the word, and what it is relative to: "param", "state", "args" (words of
     eight bytes) or "calls" (entries of 16).
@@ -138,13 +138,15 @@ class StepTables:
     def _together(self) -> dict[int, tuple[str, int]]:
         """The native steps by number, of which concurrent ones are one call; appends the arguments of these."""
         numbers = [number for number, step in enumerate(self.executable.steps) if isinstance(step, (*NATIVE, Count))]
+        entries = {number: entry for entry, number in enumerate(numbers)}
         found = dict(zip(numbers, self._calls, strict=True))
         for group in self.executable.concurrent:
             first = len(self._repeated)
             shares = [share for region in group.regions for share in region]
             self._repeated += [(share.symbol, found[share.step][1]) for share in shares]
             begin = len(self._args)
-            self._args.append(len(group.regions))
+            self._args += [len(group.regions), group.threads, group.count]
+            self._relative("calls", entries[group.first])
             self._to_repeated.append(len(self._args))
             self._relative("calls", first)
             for region in group.regions:

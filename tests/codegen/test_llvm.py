@@ -1,6 +1,8 @@
 """The emitter: compiled programs against the interpreters, in memory whose neighbours are forbidden."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +13,22 @@ from burnish.codegen.llvm import STACK_LIMIT, emit
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
 from burnish.loops.evaluate import evaluate
-from burnish.loops.expr import DTYPES, FLOATS, INTS, Buffer, Const, Expr, Load, Var, all_of, cast, math, maximum, select
+from burnish.loops.expr import (
+    ALIGNMENT,
+    DTYPES,
+    FLOATS,
+    INTS,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Var,
+    all_of,
+    cast,
+    math,
+    maximum,
+    select,
+)
 from burnish.loops.interpret import run_program
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Store, seq, store
@@ -517,6 +534,30 @@ def test_scratch_is_private_to_a_thread(native: Native, size: int, kind: str) ->
     code = emit(lower(program), PLAIN)
     room = -(-4 * size // 64) * 64
     assert code.scratch_bytes == (2 * room if 4 * size > STACK_LIMIT else 0), "b and c take turns"
+
+
+def test_an_entry_point_finds_a_buffer_where_its_region_has_it() -> None:
+    """Two buffers of one name, one after the other, at different places of the scratch memory; none of a kernel that
+    has one on its stack.
+    """
+
+    def both(size: int) -> str:
+        x, y = Buffer("x", (size,)), Buffer("y", (size,))
+        a, b = (Buffer(n, (size,), scope="local") for n in "ab")
+
+        def region(to: Buffer, source: Buffer) -> For:
+            return For("i", size, "parallel", copy(to, source, I))
+
+        first = Alloc(a, seq(region(a, x), Alloc(b, seq(region(b, a), region(y, b)))))
+        second = Alloc(b, seq(region(b, y), region(y, b)))
+        return emit(LoopProgram("kernel", (x, y), seq(first, second)), replace(PLAIN, cores=4)).text
+
+    size = STACK_LIMIT // 4 + 1
+    above = -(-4 * size // ALIGNMENT) * ALIGNMENT
+    entries = both(size).split("define void @kernel.region")[1:]
+    found = [re.findall(r"ptr %scratch, i64 (\d+)", entry) for entry in entries]
+    assert found == [["0"], ["0", f"{above}"], ["0", f"{above}"], ["0"], ["0"]]
+    assert "kernel.region" not in both(STACK_LIMIT // 4)
 
 
 def test_register_buffers_become_values(native: Native) -> None:

@@ -99,6 +99,7 @@ def test_workers_and_plans_have_the_same_batch(file: str) -> None:
     found = fitted(file, workers=2, worker_kind="thread")
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
     assert fitted(file, rows(31), workers=2, worker_kind="thread").trained.batch == 30
+    assert fitted(file, rows(3), workers=4, worker_kind="thread").report.calls == 1  # fewer rows than devices
     plan = bn.plan(file, train=RECIPE, devices="host:2", seconds=0.2)
     assert plan.graph.types["x"].shape[0] == DEFAULT_BATCH
     np.testing.assert_allclose(

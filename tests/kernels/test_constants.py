@@ -1,12 +1,19 @@
 """What depends on constants alone is computed at compile time."""
 
-import numpy as np
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import pytest
+
+from burnish.driver.compilation import compile_kernels, make_module
+from burnish.graph.graph import GraphBuilder
 from burnish.kernels.constants import split_constants
 from burnish.loops import tensor as t
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import Const, math
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
+from burnish.machines.target import host
+from burnish.pipeline import plan
 
 
 def named(tensors: list[Tensor]) -> list[str]:
@@ -62,3 +69,23 @@ def test_nothing_constant_changes_nothing() -> None:
     inputs, outputs, derived = split_constants([x], [y], set())
     assert (named(inputs), derived) == (["x"], [])
     assert str(outputs[0]) == str(y)
+
+
+def test_a_plan_computes_no_constant_and_a_compilation_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans look at tasks of groups that they then arrange otherwise."""
+    computed: list[str] = []
+
+    def noted(outputs: Sequence[Tensor], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        computed.extend(t.name for t in outputs)
+        return evaluate(outputs, feeds)
+
+    monkeypatch.setattr(plan, "evaluate", noted)
+    g = GraphBuilder()
+    x, weight = g.input("x", (8, 16)), np.arange(24 * 16, dtype=np.float32).reshape(24, 16) % 7
+    graph = g.build(g.add("relu", g.add("matmul", x, g.add("transpose", g.constant(weight)))))
+    plan.plan_kernels(graph, host(), exact=False)
+    assert not computed
+    module = make_module(compile_kernels(graph, host(), optimized=True), 1)
+    assert len(computed) == 1
+    given = np.arange(8 * 16, dtype=np.float32).reshape(8, 16) % 5 - 2
+    np.testing.assert_array_equal(module(given), np.maximum(given @ weight.T, 0))
