@@ -65,7 +65,7 @@ def feature_label(feature: int, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Conversion:
-    """How a table becomes numbers: `Dataset.of`'s arguments; `trained`: the categories of training, by feature."""
+    """Conversion of a table to numbers: arguments of `Dataset.of`; `trained`: the categories of training."""
 
     missing: float
     listed: NDArray[np.bool_]
