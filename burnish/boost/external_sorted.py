@@ -9,6 +9,7 @@ from burnish.boost.approx import GlobalProposals
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset
 from burnish.boost.exact import ExactGrower
+from burnish.boost.fixed import sums_of
 from burnish.boost.growth.bins import GROUP, HistogramLayout
 from burnish.boost.growth.column_source import BUFFERS, ENTRY_BYTES, DiskColumns
 from burnish.boost.kernels import inlined, region
@@ -180,9 +181,6 @@ def _add(  # type: ignore[no-untyped-def]
             slot = slot_of[node[row]]
             if slot >= 0:
                 at = first[column] + (code - cut_start[column]) * GROUP
-                if statistics.ndim == 1:  # known when it is compiled
-                    pool[slot, 0, at] += statistics[row] >> 32
-                    pool[slot, 1, at] += statistics[row] & 0xFFFFFFFF
-                else:
-                    pool[slot, 0, at] += statistics[row, 0]
-                    pool[slot, 1, at] += statistics[row, 1]
+                gradient, hessian = sums_of(statistics, row)
+                pool[slot, 0, at] += gradient
+                pool[slot, 1, at] += hessian

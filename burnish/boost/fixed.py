@@ -252,6 +252,14 @@ def _below(values: NDArray[np.int32], limits: tuple[int, int, int], begin: int, 
     return nonzero, small, fair, large  # type: ignore[return-value]
 
 
+@inlined
+def sums_of(values: NDArray[np.int64], row: np.uint64) -> tuple[np.int64, np.int64]:
+    """Gradient and Hessian of a row, of packed statistics (rows,) or pairs (rows, 2)."""
+    if values.ndim == 1:  # known when it is compiled
+        return values[row] >> 32, values[row] & np.int64(0xFFFFFFFF)
+    return values[row, np.uint64(0)], values[row, np.uint64(1)]
+
+
 @region
 def _pack(
     gradient: Any, hessian: Any, scale: Any, hessian_scale: Any, packed: Any, sums: Any, begin: int, end: int,

@@ -53,12 +53,8 @@ patch:
   %patching = icmp slt i64 %p, %n
   br i1 %patching, label %enter, label %call
 enter:
-  %where.at = getelementptr %Patch, ptr %patches, i64 %p, i32 0
-  %where = load ptr, ptr %where.at
-  %index.at = getelementptr %Patch, ptr %patches, i64 %p, i32 1
-  %index = load i64, ptr %index.at
-  %offset.at = getelementptr %Patch, ptr %patches, i64 %p, i32 2
-  %offset = load i64, ptr %offset.at
+  %place = getelementptr %Patch, ptr %patches, i64 %p
+  fields %Patch %place: ptr where, i64 index, i64 offset
   %base.at = getelementptr ptr, ptr %io, i64 %index
   %base = load ptr, ptr %base.at
   %address = getelementptr i8, ptr %base, i64 %offset
@@ -76,10 +72,8 @@ test:
   %calling = icmp slt i64 %c, %count
   br i1 %calling, label %kernel, label %exit
 kernel:
-  %function.at = getelementptr %Call, ptr %calls, i64 %c, i32 0
-  %function = load ptr, ptr %function.at
-  %args.at = getelementptr %Call, ptr %calls, i64 %c, i32 1
-  %args = load ptr, ptr %args.at
+  %this = getelementptr %Call, ptr %calls, i64 %c
+  fields %Call %this: ptr function, ptr args
   call void %function(ptr %args, ptr %rt)
   %c.next = add i64 %c, 1
   br label %call
@@ -319,10 +313,8 @@ call:
   %calling = icmp slt i64 %c, %count
   br i1 %calling, label %kernel, label %exit
 kernel:
-  %function.at = getelementptr %Call, ptr %calls, i64 %c, i32 0
-  %function = load ptr, ptr %function.at
-  %own.at = getelementptr %Call, ptr %calls, i64 %c, i32 1
-  %own = load ptr, ptr %own.at
+  %this = getelementptr %Call, ptr %calls, i64 %c
+  fields %Call %this: ptr function, ptr own
   call void %function(ptr %own, ptr %rt)
   %c.next = add i64 %c, 1
   br label %call
@@ -380,7 +372,7 @@ entry:
   %moving = getelementptr i64, ptr %args, i64 7
   br label %round
 round:
-  %t = phi i64 [ 0, %entry ], [ %t.next, %done ]
+  %t = phi i64 [ 0, %entry ], [ %t.next, %begin ]
   %more = icmp slt i64 %t, %rounds
   br i1 %more, label %pointer, label %exit
 pointer:
@@ -412,20 +404,9 @@ begin:
   %is.even = icmp eq i64 %turn, 0
   %c.first = select i1 %is.even, i64 %even.begin, i64 %odd.begin
   %c.end = select i1 %is.even, i64 %even.end, i64 %odd.end
-  br label %call
-call:
-  %c = phi i64 [ %c.first, %begin ], [ %c.next, %kernel ]
-  %calling = icmp slt i64 %c, %c.end
-  br i1 %calling, label %kernel, label %done
-kernel:
-  %function.at = getelementptr %Call, ptr %calls, i64 %c, i32 0
-  %function = load ptr, ptr %function.at
-  %own.at = getelementptr %Call, ptr %calls, i64 %c, i32 1
-  %own = load ptr, ptr %own.at
-  call void %function(ptr %own, ptr %rt)
-  %c.next = add i64 %c, 1
-  br label %call
-done:
+  %c.calls = getelementptr %Call, ptr %calls, i64 %c.first
+  %c.count = sub i64 %c.end, %c.first
+  call void @burnish_calls(ptr %c.calls, i64 %c.count, ptr %rt)
   %t.next = add i64 %t, 1
   br label %round
 exit:

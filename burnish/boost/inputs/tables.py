@@ -63,6 +63,35 @@ def feature_label(feature: int, names: Sequence[str]) -> str:
     return f"feature {names[feature]!r}" if names else f"feature {feature}"
 
 
+@dataclass(frozen=True, eq=False)
+class _Conversion:
+    """Conversion of a table to numbers: arguments of `Dataset.of`; `trained`: the categories of training."""
+
+    missing: float
+    listed: NDArray[np.bool_]
+    trained: Sequence[Any] | None
+    policy: str
+    names: Sequence[str]
+    infinite: str
+
+    @property
+    def wanted(self) -> NDArray[np.bool_]:
+        """The features that are numbered as categories, (features,)."""
+        return self.listed if self.trained is None else np.array([values is not None for values in self.trained])
+
+    def label(self, feature: int) -> str:
+        """Name of a feature in messages."""
+        return feature_label(feature, self.names)
+
+    def numbered(self, column: Factor, feature: int) -> tuple[NDArray[np.float32], tuple[Any, ...]]:
+        """Category numbers of a column, and the categories: those of training, or `known_values`."""
+        name = self.label(feature)
+        known = known_values(column, name) if self.trained is None else self.trained[feature]
+        if known is None:
+            raise DataError(f"{name}: found categories; allowed are numbers, as in training")
+        return number(column, known, self.policy, name), tuple(known)
+
+
 def convert(
     x: Any,
     missing: float,
@@ -97,15 +126,15 @@ def convert(
         frame = frame if frame is None else Columns(names, [frame.values[j] for j in order.tolist()], rows)
     if categories and len(categories) != features:
         raise DataError(f"x: found {features} features; allowed is {len(categories)}, as in training")
-    trained = list(categories) if categories else None
+    how = _Conversion(missing, listed, list(categories) if categories else None, policy, names, infinite)
     table: NDArray[np.float32] | Sparse
     if sparse is not None:
-        table, found = _from_sparse(sparse, missing, listed, trained, policy, names, infinite)
+        table, found = _from_sparse(sparse, how)
     elif matrix is not None:
-        table, found = _from_matrix(matrix, missing, listed, trained, policy, names, infinite)
+        table, found = _from_matrix(matrix, how)
     else:
         assert frame is not None
-        table, found = _from_columns(frame, missing, listed, trained, policy, names, infinite)
+        table, found = _from_columns(frame, how)
     return Converted(table, rows, features, names, tuple(found) if any(c is not None for c in found) else ())
 
 
@@ -168,60 +197,33 @@ def _listed(categorical: Any, features: int, names: Sequence[str]) -> NDArray[np
     return chosen
 
 
-def _numbered(
-    column: Factor, trained: Sequence[Any] | None, feature: int, policy: str, name: str
-) -> tuple[NDArray[np.float32], tuple[Any, ...]]:
-    """Category numbers of a column, and the categories: those of training, or `known_values`."""
-    known = known_values(column, name) if trained is None else trained[feature]
-    if known is None:
-        raise DataError(f"{name}: found categories; allowed are numbers, as in training")
-    return number(column, known, policy, name), tuple(known)
-
-
-def _from_matrix(
-    matrix: NDArray[Any],
-    missing: float,
-    listed: NDArray[np.bool_],
-    trained: Sequence[Any] | None,
-    policy: str,
-    names: Sequence[str],
-    infinite: str,
-) -> tuple[NDArray[np.float32], list[Any]]:
-    wanted = listed if trained is None else np.array([values is not None for values in trained])
-    table = dense(matrix, missing, names, wanted, infinite)
+def _from_matrix(matrix: NDArray[Any], how: _Conversion) -> tuple[NDArray[np.float32], list[Any]]:
+    wanted = how.wanted
+    table = dense(matrix, how.missing, how.names, wanted, how.infinite)
     found: list[Any] = [None] * matrix.shape[1]
     if wanted.any() and np.shares_memory(table, matrix):
         table = table.copy()
     for feature in np.flatnonzero(wanted).tolist():
-        column = factor(matrix[:, feature], missing)  # before rounding to float32, which could merge large numbers
-        table[:, feature], found[feature] = _numbered(column, trained, feature, policy, feature_label(feature, names))
+        column = factor(matrix[:, feature], how.missing)  # before rounding to float32, which could merge large numbers
+        table[:, feature], found[feature] = how.numbered(column, feature)
     return table, found
 
 
-def _from_columns(
-    frame: Columns,
-    missing: float,
-    listed: NDArray[np.bool_],
-    trained: Sequence[Any] | None,
-    policy: str,
-    names: Sequence[str],
-    infinite: str,
-) -> tuple[NDArray[np.float32], list[Any]]:
+def _from_columns(frame: Columns, how: _Conversion) -> tuple[NDArray[np.float32], list[Any]]:
     found: list[Any] = [None] * len(frame.values)
     columns: list[NDArray[Any]] = []
+    wanted = how.wanted
     for feature, column in enumerate(frame.values):
-        name = feature_label(feature, names)
-        known = trained is not None and trained[feature] is not None
-        if not isinstance(column, Factor) and (known or (listed[feature] and trained is None)):
-            column = factor(column, missing)
+        if not isinstance(column, Factor) and wanted[feature]:
+            column = factor(column, how.missing)
         if isinstance(column, Factor):
-            numbers, found[feature] = _numbered(column, trained, feature, policy, name)
+            numbers, found[feature] = how.numbered(column, feature)
             columns.append(numbers)
         else:
-            columns.append(_object_numbers(column, name) if column.dtype.kind not in "biuf" else column)
+            columns.append(_object_numbers(column, how.label(feature)) if column.dtype.kind not in "biuf" else column)
     # A missing mark such as 0 must not remove category 0: those columns have had theirs applied.
-    marks = [math.nan if values is not None else missing for values in found]
-    return stack(columns, marks, names, frame.rows, infinite), found
+    marks = [math.nan if values is not None else how.missing for values in found]
+    return stack(columns, marks, how.names, frame.rows, how.infinite), found
 
 
 def _object_numbers(column: NDArray[Any], name: str) -> NDArray[np.float64]:
@@ -342,15 +344,7 @@ def _refuse(value: Any, row: int, name: str) -> None:
     raise DataError(f"x: row {row}, {name} is {value}; allowed is at most {FLOAT32_MAX:.3g}, the most of a float32")
 
 
-def _from_sparse(
-    matrix: Any,
-    missing: float,
-    listed: NDArray[np.bool_],
-    trained: Sequence[Any] | None,
-    policy: str,
-    names: Sequence[str],
-    infinite: str,
-) -> tuple[Sparse, list[Any]]:
+def _from_sparse(matrix: Any, how: _Conversion) -> tuple[Sparse, list[Any]]:
     """Compressed rows of a SciPy matrix; shares its memory where dtypes and order are right."""
     features = matrix.shape[1]
     if features > np.iinfo(np.int32).max:
@@ -368,32 +362,31 @@ def _from_sparse(
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(source, np.float32)
     gone = np.isnan(values) if source.dtype.kind == "f" else np.zeros(entries, np.bool_)
-    if not math.isnan(missing):
-        gone |= source == missing
+    if not math.isnan(how.missing):
+        gone |= source == how.missing
     if source.dtype.kind == "f":
         here = np.isinf(values) & ~gone
-        if here.any() and infinite != "error":
+        if here.any() and how.infinite != "error":
             values = values.copy()
-            _replace_infinite(values, infinite)
+            _replace_infinite(values, how.infinite)
             gone |= np.isnan(values)
         elif here.any():
             entry = int(np.argmax(here))
             row = int(np.searchsorted(start, entry, side="right")) - 1
-            _refuse(source[entry], row, feature_label(int(columns[entry]), names))
+            _refuse(source[entry], row, how.label(int(columns[entry])))
     found: list[Any] = [None] * features
-    wanted = listed if trained is None else np.array([value is not None for value in trained])
-    rounding = Rounding()
+    wanted, rounding = how.wanted, Rounding()
     large = np.flatnonzero((np.abs(values) > EXACT) & ~gone)
     for feature in np.unique(columns[large]).tolist():
         here = large[columns[large] == feature]
         rounding.look(source[here, None], values[here, None], feature)
-    rounding.warn(names, wanted)
+    rounding.warn(how.names, wanted)
     if wanted.any() and np.shares_memory(values, source):
         values = values.copy()
     for feature in np.flatnonzero(wanted).tolist():
         here = columns == feature
-        column = factor(source[here], missing)
-        values[here], found[feature] = _numbered(column, trained, feature, policy, feature_label(feature, names))
+        column = factor(source[here], how.missing)
+        values[here], found[feature] = how.numbered(column, feature)
         gone |= np.isnan(values)
     return Sparse(start, np.ascontiguousarray(columns), values).without(gone), found
 

@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.boost.fixed import PACKED_ROWS
+from burnish.boost.fixed import PACKED_ROWS, sums_of
 from burnish.boost.growth.bins import GROUP
 from burnish.boost.intrinsics import prefetch
-from burnish.boost.kernels import inlined
 from burnish.boost.outofcore.layout import QUAD
 
 AHEAD = 16  # rows between a prefetch and its use
@@ -246,14 +245,6 @@ def add_pairs(
                         hessian[base + b * stride] += ordered[i, np.uint64(1)]
 
 
-@inlined
-def _sums_of(values: NDArray[np.int64], row: np.uint64) -> tuple[np.int64, np.int64]:
-    """Gradient and Hessian of a row, of packed statistics (rows,) or pairs (rows, 2)."""
-    if values.ndim == 1:
-        return values[row] >> 32, values[row] & np.int64(0xFFFFFFFF)
-    return values[row, np.uint64(0)], values[row, np.uint64(1)]
-
-
 @njit(cache=True, nogil=True)
 def add_sparse(
     first: int,
@@ -281,6 +272,6 @@ def add_sparse(
             row = np.uint64(offsets[entry])
             if slot[row] < wanted:
                 here, at = np.uint64(target[np.uint64(slot[row])]), base + np.uint64(bins[entry]) * stride
-                gradient, hessian = _sums_of(values, row)
+                gradient, hessian = sums_of(values, row)
                 pool[here, np.uint64(0), at] += gradient
                 pool[here, np.uint64(1), at] += hessian

@@ -23,6 +23,14 @@ def count_edges(keys, values, both, loops, counts):  # type: ignore[no-untyped-d
             counts[v + 1] += 1
 
 
+@njit(cache=True, inner=True, nogil=True, error_model="numpy")
+def _write(at, source, weights, e, out, out_weights):  # type: ignore[no-untyped-def]
+    """Writes an edge and its weight, number ``e`` of ``weights``, to place ``at`` of a row."""
+    out[at] = source
+    if weights.size:
+        out_weights[at] = weights[e]
+
+
 @kernel
 def place_edges(keys, values, weights, both, loops, place, out, out_weights):  # type: ignore[no-untyped-def]
     """Writes the edges that ``count_edges`` counted, by key; ``place[key]``: where the next one goes."""
@@ -30,14 +38,10 @@ def place_edges(keys, values, weights, both, loops, place, out, out_weights):  #
         u, v = keys[e], values[e]
         if u == v and not loops:
             continue
-        out[place[u]] = v
-        if weights.size:
-            out_weights[place[u]] = weights[e]
+        _write(place[u], v, weights, e, out, out_weights)
         place[u] += 1
         if both and u != v:
-            out[place[v]] = u
-            if weights.size:
-                out_weights[place[v]] = weights[e]
+            _write(place[v], u, weights, e, out, out_weights)
             place[v] += 1
 
 
@@ -52,9 +56,7 @@ def transpose(offsets, sources, weights, out_offsets, out, out_weights):  # type
     for v in range(offsets.shape[0] - 1):
         for e in range(offsets[v], offsets[v + 1]):
             u = sources[e]
-            out[place[u]] = v
-            if weights.size:
-                out_weights[place[u]] = weights[e]
+            _write(place[u], v, weights, e, out, out_weights)
             place[u] += 1
 
 
@@ -71,9 +73,7 @@ def transpose_permuted(  # type: ignore[no-untyped-def]
     for i in range(old.shape[0]):
         for e in range(offsets[old[i]], offsets[old[i] + 1]):
             u = new[sources[e]]
-            out[place[u]] = i
-            if weights.size:
-                out_weights[place[u]] = weights[e]
+            _write(place[u], i, weights, e, out, out_weights)
             place[u] += 1
 
 
@@ -131,15 +131,11 @@ def insert_self_loops(  # type: ignore[no-untyped-def]
         missing, end = not has[v], offsets[v + 1]
         for e in range(offsets[v], end + 1):
             if missing and (e == end or sources[e] >= begin + v):
-                out[kept] = begin + v
-                if own.size:
-                    out_weights[kept] = own[v]
+                _write(kept, begin + v, own, v, out, out_weights)
                 kept += 1
                 missing = False
             if e < end:
-                out[kept] = sources[e]
-                if weights.size:
-                    out_weights[kept] = weights[e]
+                _write(kept, sources[e], weights, e, out, out_weights)
                 kept += 1
         out_offsets[v + 1] = kept
 
@@ -151,9 +147,7 @@ def drop_self_loops(offsets, sources, weights, out_offsets, out, out_weights):  
     for v in range(offsets.shape[0] - 1):
         for e in range(offsets[v], offsets[v + 1]):
             if sources[e] != v:
-                out[kept] = sources[e]
-                if weights.size:
-                    out_weights[kept] = weights[e]
+                _write(kept, sources[e], weights, e, out, out_weights)
                 kept += 1
         out_offsets[v + 1] = kept
 

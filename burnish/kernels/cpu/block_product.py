@@ -10,7 +10,14 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    channel_constants,
+    inline_around,
+    mark,
+    parallel_over,
+    register_tile_at,
+)
 from burnish.kernels.cpu.product import in_order, index_maps
 from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
@@ -136,10 +143,7 @@ def _apply(task: KernelTask, target: Target, p: BlockProduct, choice: Choice) ->
         inner.append(row)
     single = [v for d, v in enumerate(own) if d not in (*p.columns, *p.rows)]
     s.reorder(*single, *over, *rows, *inner, block, lane)
-    s.compute_at(total, (rows or over)[-1])
-    s.set_scope(total, "register")
-    mark(s, "unroll", *inner, block)
-    s.vectorize(lane)
+    register_tile_at(s, total, (rows or over)[-1], lane, *inner, block)
     *spatial, b = s.loops(total)
     _in_vectors(s, spatial, lanes, (b,))
     _in_vectors(s, s.init_loops(total), lanes, ())

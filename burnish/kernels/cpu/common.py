@@ -94,10 +94,7 @@ def pixel_tile(s: Schedule, out: str, acc: str, lanes: int, tile: int) -> tuple[
     block, lane = s.split(c, lanes)
     over, ow = s.split(ow, tile)
     s.reorder(n, block, oh, over, ow, lane)
-    s.compute_at(acc, over)
-    s.set_scope(acc, "register")
-    s.unroll(ow)
-    s.vectorize(lane)
+    register_tile_at(s, acc, over, lane, ow)
     _, i_c, i_oh, i_ow = s.init_loops(acc)
     s.reorder(i_oh, i_ow, i_c)
     s.unroll(i_ow)
@@ -114,6 +111,14 @@ def mark(s: Schedule, kind: str, *loops: str) -> None:
     """Applies ``unroll`` or ``vectorize`` to several loops."""
     for loop in loops:
         getattr(s, kind)(loop)
+
+
+def register_tile_at(s: Schedule, acc: str, over: str, lane: str, *unrolled: str) -> None:
+    """Register tile: computes ``acc`` in registers at loop ``over``, whose own tile is ``unrolled`` around ``lane``."""
+    s.compute_at(acc, over)
+    s.set_scope(acc, "register")
+    mark(s, "unroll", *unrolled)
+    s.vectorize(lane)
 
 
 def parallel_over(s: Schedule, loops: Sequence[str]) -> str:

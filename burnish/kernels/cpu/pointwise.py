@@ -18,6 +18,7 @@ from burnish.kernels.cpu.common import (
     mark,
     packed_weight,
     parallel_over,
+    register_tile_at,
     single_output,
 )
 from burnish.kernels.match import convolution
@@ -107,10 +108,7 @@ def _apply(task: KernelTask, target: Target, found: PointwiseConv, choice: Choic
     pixels, pixel = s.split(ow, int(choice["vectors"]) * lanes)
     block, lane = s.split(pixel, lanes)
     s.reorder(n, oh, pixels, channels, channel, block, lane)
-    s.compute_at(acc, channels)
-    s.set_scope(acc, "register")
-    mark(s, "unroll", channel, block)
-    s.vectorize(lane)
+    register_tile_at(s, acc, channels, lane, channel, block)
     _, a_oc, a_oh, a_ow, ic, kh, kw = s.loops(acc)
     block, lane = s.split(a_ow, lanes)
     ic, step = s.split(ic, int(choice["unroll_ic"]))

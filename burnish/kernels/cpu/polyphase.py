@@ -18,6 +18,7 @@ from burnish.kernels.cpu.common import (
     narrowed,
     pad_channels,
     parallel_over,
+    register_tile_at,
     single_output,
     whole_groups,
 )
@@ -199,10 +200,7 @@ def _schedule_channels(s: Schedule, data: str, rows: str, band: str, lanes: int)
     b, c, h, t, q = s.loops(data)
     block, lane = s.split(c, lanes)
     s.reorder(b, block, h, t, q, lane)
-    s.compute_at(sums, t)
-    s.set_scope(sums, "register")
-    s.unroll(q)
-    s.vectorize(lane)
+    register_tile_at(s, sums, t, lane, q)
     b, c, h, t, q, r = s.loops(sums)
     s.reorder(b, h, t, r, q, c)
     mark(s, "unroll", r, q)
@@ -223,10 +221,7 @@ def _schedule_points(s: Schedule, data: str, rows: str, band: str, lanes: int) -
         s.pad(loop, lanes)
     block, lane = s.split(q, lanes)
     s.reorder(b, c, h, t, block, lane)
-    s.compute_at(sums, t)
-    s.set_scope(sums, "register")
-    s.unroll(block)
-    s.vectorize(lane)
+    register_tile_at(s, sums, t, lane, block)
     b, c, h, t, q, r = s.loops(sums)
     block, lane = s.split(q, lanes)
     s.reorder(b, c, h, t, r, block, lane)

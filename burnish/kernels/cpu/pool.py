@@ -8,6 +8,7 @@ from burnish.kernels.cpu.common import (
     mark,
     parallel_over,
     pixel_tile,
+    register_tile_at,
     single_output,
 )
 from burnish.kernels.match import is_over_neighbours, is_pooling, parameters_of
@@ -103,9 +104,7 @@ def _apply_neighbours(task: KernelTask, target: Target, reduction: Tensor, choic
     n, c, h, w = s.loops(out)
     block, lane = s.split(c, lanes)
     s.reorder(n, h, block, w, lane)
-    s.compute_at(acc, w)
-    s.set_scope(acc, "register")
-    s.vectorize(lane)
+    register_tile_at(s, acc, w, lane)
     _, a_c, a_h, a_w, k = s.loops(acc)
     s.reorder(a_h, a_w, k, a_c)
     s.unroll(k)

@@ -15,6 +15,7 @@ from burnish.kernels.cpu.common import (
     packed_weight,
     pad_channels,
     parallel_over,
+    register_tile_at,
     single_output,
     whole_groups,
 )
@@ -88,10 +89,7 @@ def _apply_phases(task: KernelTask, target: Target, found: Products, choice: Cho
     over_h, qh = s.split(qh, int(choice["tile_h"]))
     over_w, qw = s.split(qw, int(choice["tile_w"]))
     s.reorder(n, oc_group, over_h, rh, rw, over_w, qh, qw, block, lane)
-    s.compute_at(acc, over_w)
-    s.set_scope(acc, "register")
-    mark(s, "unroll", qh, qw, block)
-    s.vectorize(lane)
+    register_tile_at(s, acc, over_w, lane, qh, qw, block)
 
     _, a_oc, _, _, a_qh, a_qw, ic, th, tw = s.loops(acc)
     a_block, a_lane = s.split(a_oc, lanes)

@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.kernels.cpu.common import apply_layouts, mark, packed_weight, parallel_over, single_output
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    mark,
+    packed_weight,
+    parallel_over,
+    register_tile_at,
+    single_output,
+)
 from burnish.kernels.cpu.pool import accumulator
 from burnish.kernels.match import convolution, is_pooling, parameters_of
 from burnish.kernels.nest import CandidateNests, Knobs, LoopKind, NestLevel, statement
@@ -126,10 +133,7 @@ def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Cho
     oh, row = s.split(oh, int(choice["rows"]))
     over, lane = s.split(ow, int(choice["vector"]))
     s.reorder(oh, over, row, lane)
-    s.compute_at(acc, over)
-    s.set_scope(acc, "register")
-    s.unroll(row)
-    s.vectorize(lane)
+    register_tile_at(s, acc, over, lane, row)
     loops = s.loops(acc)
     (row, column), (kh, kw) = loops[: -len(found.body.axes)][-2:], loops[-2:]
     row, column = (column, row) if turned else (row, column)

@@ -73,8 +73,10 @@ def _by_prime(z: Any, w: Any, a: int, b: int, n: int, rest: int, done: int, sign
                 z[b, to], z[b + 1, to] = sr * c - si * s, sr * s + si * c
 
 
-def _transformed(z: Any, w: Any, factors: Any, n: int, sign: float) -> int:
-    """Transforms the line in rows 0 and 1; the first of the two rows where it is then."""
+def _transformed(z: Any, w: Any, factors: Any, given: int, n: int, sign: float) -> int:
+    """Transforms the line in rows 0 and 1, zero from ``given`` on; the first of the two rows where it is then."""
+    for t in range(given, n):
+        z[0, t], z[1, t] = 0.0, 0.0
     at, rest, done = 0, n, 1
     for f in range(factors.shape[0]):
         r = factors[f]
@@ -95,9 +97,7 @@ def _complex_lines(x: Any, out: Any, z: Any, w: Any, factors: Any, n: int, inver
         o, i = line // inner, line % inner
         for t in range(given):
             z[0, t], z[1, t] = x[o, t, i, 0], x[o, t, i, 1]
-        for t in range(given, n):
-            z[0, t], z[1, t] = 0.0, 0.0
-        at = _transformed(z, w, factors, n, 1.0 if inverse else -1.0)
+        at = _transformed(z, w, factors, given, n, 1.0 if inverse else -1.0)
         scale = 1.0 / n if inverse else 1.0
         for k in range(out.shape[1]):
             out[o, k, i, 0], out[o, k, i, 1] = z[at, k] * scale, z[at + 1, k] * scale
@@ -111,9 +111,7 @@ def _real_lines(x: Any, out: Any, z: Any, w: Any, factors: Any, n: int, inverse:
         o, i, p, j = first // inner, first % inner, second // inner, second % inner
         for t in range(given):
             z[0, t], z[1, t] = x[o, t, i, 0], x[p, t, j, 0]
-        for t in range(given, n):
-            z[0, t], z[1, t] = 0.0, 0.0
-        at = _transformed(z, w, factors, n, 1.0 if inverse else -1.0)
+        at = _transformed(z, w, factors, given, n, 1.0 if inverse else -1.0)
         half = 0.5 / n if inverse else 0.5
         for k in range(out.shape[1]):
             other = n - k if k > 0 else 0
@@ -137,7 +135,7 @@ def _halves(x: Any, out: Any, z: Any, w: Any, factors: Any, n: int, inverse: int
             z[0, k], z[1, k] = ar - bi, ai + br
             if k > 0:
                 z[0, n - k], z[1, n - k] = ar + bi, br - ai
-        at = _transformed(z, w, factors, n, 1.0)
+        at = _transformed(z, w, factors, n, n, 1.0)
         for t in range(out.shape[1]):
             out[o, t, i, 0], out[p, t, j, 0] = z[at, t] / n, z[at + 1, t] / n
 

@@ -11,20 +11,24 @@ from burnish.ops.native.ordering import SORTABLE
 from burnish.ops.operator import NativeCall, TensorType
 
 
+def lower_bound(keys: Any, low: int, high: int, value: Any) -> int:
+    """Binary search: the first place of ``keys[low:high]``, which ascend, that is not less; ``high`` if none is."""
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return int(low)
+
+
 def _lookup(x: Any, keys: Any, out: Any, begin: int, end: int) -> None:
     """Chunks of a flat array; NaN is found where the last key is NaN."""
     count = keys.shape[0]
     for chunk in range(begin, end):
         for i in range(chunk * CHUNK, min(chunk * CHUNK + CHUNK, x.shape[0])):
-            value, low, high = x[i], 0, count
-            while low < high:
-                middle = (low + high) // 2
-                if keys[middle] < value:
-                    low = middle + 1
-                else:
-                    high = middle
-            if value != value:
-                low = count - 1
+            value = x[i]
+            low = lower_bound(keys, 0, count, value) if value == value else count - 1
             found = low < count and (keys[low] == value or (value != value and keys[low] != keys[low]))
             out[i] = low if found else -1
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from burnish.loops.sizes import hinted
+from burnish.ops.native.tables import lower_bound
 from burnish.ops.operator import NativeCall, TensorType
 
 MODES = ("TF", "IDF", "TFIDF")
@@ -15,14 +16,8 @@ MODES = ("TF", "IDF", "TFIDF")
 
 def _below(tokens: Any, tree: Any, node: int, token: int) -> int:
     """The node of a token below another one; 0 where there is none. Those below one lie side by side, in order."""
-    low, high = tree[node, 0], tree[node, 1]
-    while low < high:
-        middle = (low + high) // 2
-        if tokens[middle] < token:
-            low = middle + 1
-        else:
-            high = middle
-    return int(low) if low < tree[node, 1] and tokens[low] == token else 0
+    found = lower_bound(tokens, tree[node, 0], tree[node, 1], token)
+    return found if found < tree[node, 1] and tokens[found] == token else 0
 
 
 def _count(

@@ -130,22 +130,17 @@ def resume(
 def neighbours(t: ProblemArrays, old: Array, new: Array, i: int, s: SimulationState, room: SimulationScratch) -> None:
     """Updates the dependency counts of neighbours' tasks, where the neighbour has not changed itself."""
     devices = t.kind.size
-    for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
-        e = t.lists[q]
-        j = t.geometry.edges[e, TARGET]
-        for k in range(0 if room.inside[j] else t.configurations[new[j], PARTS]):
-            more = count(t.geometry, e, False, split_of(t, new, i), split_of(t, new, j), k, room.w) - count(
-                t.geometry, e, False, split_of(t, old, i), split_of(t, old, j), k, room.w
-            )
-            s.waiting[2 * j * devices + k] += more
-    for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
-        e = t.lists[q]
-        j = t.geometry.edges[e, SOURCE]
-        for k in range(0 if room.inside[j] else t.configurations[new[j], PARTS]):
-            more = count(t.geometry, e, True, split_of(t, new, j), split_of(t, new, i), k, room.w) - count(
-                t.geometry, e, True, split_of(t, old, j), split_of(t, old, i), k, room.w
-            )
-            s.waiting[(2 * j + 1) * devices + k] += more
+    for way in range(2):
+        side = IN if way else OUT
+        for q in range(t.pointer[side, i], t.pointer[side, i + 1]):
+            e = t.lists[q]
+            a, b = t.geometry.edges[e, SOURCE], t.geometry.edges[e, TARGET]
+            j = a if way else b
+            for k in range(0 if room.inside[j] else t.configurations[new[j], PARTS]):
+                more = count(t.geometry, e, way == 1, split_of(t, new, a), split_of(t, new, b), k, room.w) - count(
+                    t.geometry, e, way == 1, split_of(t, old, a), split_of(t, old, b), k, room.w
+                )
+                s.waiting[(2 * j + way) * devices + k] += more
 
 
 @njit(cache=True, inner=True)
