@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 import burnish as bn
 from burnish.driver.compilation import Compilation, assemble, compile_kernels
@@ -268,7 +269,7 @@ def test_a_transposed_convolution_whose_weights_are_an_input(pixels: tuple[int, 
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["fast", "exact"])
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", slow(GRAPHS, "attention", "recurrent", "long_chains", "convolution_chain"))
 def test_answers_are_right_and_the_same_for_any_number_of_threads(name: str, exact: bool) -> None:
     graph, feeds, expected = example(name)
     found = run(bn.compile(graph, threads=1, exact=exact), feeds)

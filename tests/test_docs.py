@@ -17,6 +17,7 @@ from shutil import copytree
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 import burnish as bn
 from burnish import errors
@@ -164,7 +165,7 @@ def test_every_document_with_snippets_is_run() -> None:
     assert {name for name, found in SNIPPETS.items() if found} == {*RUNS, *SLOW, *OUTLINES}
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name != FIRST])
+@pytest.mark.parametrize("name", slow([name for name in RUNS if name != FIRST], "c-library", "serving"))
 def test_snippets_run(name: str, folder: Path, tmp_path: Path) -> None:
     run(name, *RUNS[name], copytree(folder, tmp_path / "own"))
 

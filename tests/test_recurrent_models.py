@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from tests.marks import slow
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -299,7 +300,7 @@ def test_names_in_a_body_are_its_own(tmp_path: Path) -> None:
     check_close(module(value), [np.cumsum(wide @ weights[0], axis=0), wide.reshape(5, 8) @ weights[1].astype(np.int32)])
 
 
-@pytest.mark.parametrize("steps", [UNROLLED, UNROLLED + 1])
+@pytest.mark.parametrize("steps", slow([UNROLLED, UNROLLED + 1], UNROLLED))
 def test_a_quantized_layer_of_many_steps(steps: int, tmp_path: Path) -> None:
     """The same rows give the same first steps, however many follow."""
     random = np.random.default_rng(0)

@@ -65,6 +65,7 @@ def test_a_trained_network_compiles_from_a_file_and_of_workers(tmp_path: Path) -
         bn.gnn.graph_inputs(bn.compile(b.build(b.add("relu", b.input("x", (2, 3))))), graph)
 
 
+@pytest.mark.slow
 def test_open_graph_networks_are_compared_at_several_sizes() -> None:
     net = bn.gnn.network("sage", 12, 4, hidden=8)
     model = open_model(net, size_of(random_graph(50, 300, False)))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import DataError, ParameterError
@@ -27,7 +28,7 @@ def learned() -> Partitioner:
     return partitioner
 
 
-@pytest.mark.parametrize("kind", ["gcn", pytest.param("gin", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", slow(["gcn", "gin"], "gin"))
 def test_logits_by_workers_are_those_of_one(kind: str) -> None:
     network = bn.gnn.network(kind, 12, 4, hidden=8)
     alone = bn.gnn.logits_of(network, UNSEEN)

@@ -120,7 +120,7 @@ def test_what_is_no_attention_stays() -> None:
     assert "softmax" in {n.op for n in gather_attention(graph).nodes}, "the shares are a result"
 
 
-@pytest.mark.parametrize("precision", [None, "bfloat16"])
+@pytest.mark.parametrize("precision", [pytest.param(None, marks=pytest.mark.slow), "bfloat16"])
 def test_a_step_on_a_gpu_is_the_cpus(precision: str | None) -> None:
     graph = layer(True)
     recipe = bn.Train("mse", bn.SGD(0.1), precision=precision, parameters=("w", "bias"))
@@ -136,6 +136,7 @@ def test_a_step_on_a_gpu_is_the_cpus(precision: str | None) -> None:
     assert (kinds.count("tensor_attention_gradient") == 2) == (precision is not None), "float32 is strict"
 
 
+@pytest.mark.slow
 def test_gradients_of_float32_are_on_tensor_cores_where_products_may_round() -> None:
     graph, recipe = layer(True), bn.Train("mse", bn.SGD(0.1), parameters=("w", "bias"))
     own, rough = target("cuda:sm_80,tf32"), 5e-3

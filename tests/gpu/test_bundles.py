@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
@@ -23,7 +24,7 @@ def layers(depth: int = 3) -> Graph:
     return b.build(x)
 
 
-@pytest.mark.parametrize("precision", [None, "float16"])
+@pytest.mark.parametrize("precision", slow([None, "float16"], "float16"))
 def test_updates_of_all_parameters_are_few_launches(precision: str | None) -> None:
     recipe = bn.Train("mse", bn.AdamW(0.01), precision=precision, clip_norm=1.0)
     there, here = (bn.compile(layers(), train=recipe, target=t) for t in (emulated(GPU), "cpu"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.marks import slow
 
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
@@ -55,7 +56,7 @@ CASES = {
 ROUNDED = {"halves": 2e-3, "half_vector": 2e-3, "bfloats": 1e-2, "tf32": 4e-3}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow(CASES, "deep_transposed_convolution"))
 def test_kernels_are_right(name: str) -> None:
     case, template = CASES[name]
     assert case.program()[1] == template

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
@@ -41,7 +42,7 @@ def task_of(out: Tensor, lanes: int) -> KernelTask:
     return KernelTask("kernel", inputs, (out,), "conv2d", blocked, frozenset({"w", "b"}))
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("machine", slow(MACHINES, "x86-64-v4", "cascadelake"))
 def test_code_for_other_machines(machine: str) -> None:
     """A padded convolution is scheduled for the machine's vectors, computes the same, and becomes its object code."""
     there = target(machine)

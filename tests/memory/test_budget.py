@@ -15,7 +15,7 @@ from burnish.memory.work import Work, WorkItem
 from tests.memory.works import chain
 
 
-@pytest.mark.parametrize(("seed", "skip"), [(0, 0), (1, 4)])
+@pytest.mark.parametrize(("seed", "skip"), [pytest.param(0, 0, marks=pytest.mark.slow), (1, 4)])
 def test_budgets_are_kept_and_more_memory_is_never_slower(seed: int, skip: int) -> None:
     work = chain(12, seed, skip)
     whole = Planner(work).unplanned

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.marks import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,7 +144,7 @@ def values(graph: Graph, dtype: str | None = None) -> list[np.ndarray]:
     return list(evaluate(graph, feeds, dtype).values())
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", slow(MODELS, branches, attentions), ids=lambda m: m.__name__)
 def test_any_sizes(model: Callable[[], st.SearchStrategy[Graph]]) -> None:
     """The sizes that rules were generated at are a handful; here they are any, odd windows and strides among them."""
     applied = set[str]()

@@ -283,6 +283,7 @@ def test_nan_weights_beside_padding_are_told_apart(tmp_path: Path) -> None:
     assert _excused(model, {"x": x, "w": w}, Way(exact=True), finite, expected) is None
 
 
+@pytest.mark.slow
 def test_models_with_open_extents_are_right_at_the_size_of_a_trial(samples: list[Sample], tmp_path: Path) -> None:
     """Kernels are made to suit another size; what cannot stay open is compiled for the size."""
     outcomes = Counter(

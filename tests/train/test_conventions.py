@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import slow
 import torch
 
 F = torch.nn.functional
@@ -77,7 +78,7 @@ class Every(torch.nn.Module):
         return total
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", slow(["float64", "float32"], "float64"))
 def test_conventions_are_those_of_torch(dtype: str) -> None:
     network, x = Every(getattr(torch, dtype)), torch.ones(1, dtype=getattr(torch, dtype))
     network(x).backward()

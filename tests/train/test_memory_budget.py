@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import ParameterError
@@ -81,7 +82,7 @@ def after(module: bn.Module, given: list[tuple[np.ndarray, np.ndarray]]) -> tupl
     return losses, {name: module.state[name].copy() for name in module.state}
 
 
-@pytest.mark.parametrize("make", [deep, convolutions, attention])
+@pytest.mark.parametrize("make", slow([deep, convolutions, attention], convolutions, attention))
 def test_budgets_are_kept_and_no_bit_changes(make: Any) -> None:
     graph = make()
     given = batches(graph)
@@ -116,7 +117,7 @@ def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
         compiled(graph, least - 64)
 
 
-@pytest.mark.parametrize("budget", ["drop-cheap", "sublinear", "least", {"relu1": 1, "dense2": 1}])
+@pytest.mark.parametrize("budget", slow(["drop-cheap", "sublinear", "least", {"relu1": 1, "dense2": 1}], "least"))
 def test_strategies_and_mirror_counts_in_place_of_a_budget(budget: Any) -> None:
     graph = deep(6)
     given = batches(graph)

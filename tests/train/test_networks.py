@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import slow
 import torch
 from torch import Tensor, nn
 
@@ -205,7 +206,7 @@ def compare(network: nn.Module, x: Tensor) -> None:
         assert np.abs(found - own).max() <= max(2e-4, 2 * theirs) * scales[name], name
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow(NETWORKS, "gru_unrolled", "dqn", "nasrnn"))
 def test_gradients_equal_those_of_torch(name: str) -> None:
     torch.manual_seed(0)
     compare(*NETWORKS[name]())
@@ -267,6 +268,7 @@ def repeated(x: Tensor, y: Tensor, steps: int, batch: int) -> list[tuple[Tensor,
     return [parts[i % len(parts)] for i in range(steps)]
 
 
+@pytest.mark.slow
 def test_curve_of_a_residual_network() -> None:
     torch.manual_seed(1)
     stem = [nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
@@ -276,6 +278,7 @@ def test_curve_of_a_residual_network() -> None:
     assert curves(network, repeated(x, y, 100, 8), loss, "softmax_cross_entropy", 0.005) <= 1e-3
 
 
+@pytest.mark.slow
 def test_curve_of_an_lstm_of_two_layers() -> None:
     torch.manual_seed(1)
     network = Recurrent("LSTM", batch_first=True)

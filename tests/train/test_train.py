@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import InputError, ModelError, ParameterError, UnsupportedOperator
@@ -223,7 +224,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
         bn.compile(b.build(turned), train=bn.Train("mse"))
 
 
-@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+@pytest.mark.parametrize("kind", slow(["GRU", "LSTM"], "LSTM"))
 def test_a_recurrent_network_whose_gradients_are_joined_from_every_step(kind: str) -> None:
     import torch
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import ParameterError
@@ -116,7 +117,7 @@ def test_a_guarded_step_refuses_gradients_that_are_not_finite(clip: float | None
     assert np.isfinite(step(np.ones((4, 3), "f4"), label)) and step.state["optimizer.step"] == 1
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", slow(["bfloat16", "float16"], "float16"))
 def test_half_precision_stays_near_float32(dtype: str) -> None:
     plain = bn.Train(optimizer=bn.SGD(0.2, momentum=0.9))
     full = bn.compile(perceptron(), train=plain, threads=1)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 from burnish.kernels.task import KernelTask
 from burnish.kernels.task import ScheduleSpace as KnobSpace
@@ -70,7 +71,7 @@ def test_the_default_comes_first_and_nothing_twice(strategy: TuningStrategy) -> 
     assert SPACE.space.contains(tuner.points).all()
 
 
-@pytest.mark.parametrize("strategy", [BURNISH, AUTOTVM], ids=lambda s: s.name)
+@pytest.mark.parametrize("strategy", slow([BURNISH, AUTOTVM], AUTOTVM), ids=lambda s: s.name)
 def test_a_model_finds_more_than_chance(strategy: TuningStrategy) -> None:
     """The medians of five searches of 64 trials; the space has thousands of points."""
     assert SPACE.size > 5000

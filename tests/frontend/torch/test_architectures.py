@@ -3,6 +3,7 @@
 import warnings
 
 import pytest
+from tests.marks import slow_except, slow
 import torch
 
 import burnish as bn
@@ -15,14 +16,14 @@ register()
 STAYS_OPEN = ("mlp", "resnet", "mobilenet", "convnext", "vit", "swin", "bert", "gpt", "llama", "unet")
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", slow(ARCHITECTURES, "swin", "vit", "unet", "mobilenet"))
 def test_a_network_compiles_by_export(name: str) -> None:
     network, inputs = made(name), inputs_of(name)
     assert_same(compiled(network, inputs)(*inputs), network(*inputs), name)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in ARCHITECTURES if name != "recurrent"]
+    "name", slow_except([name for name in ARCHITECTURES if name != "recurrent"], "bert", "resnet", "llama", "convnext")
 )  # which dynamo leaves to torch
 def test_a_network_is_one_graph_of_torch_compile(name: str) -> None:
     network, inputs = made(name), inputs_of(name)
@@ -37,7 +38,7 @@ def test_a_network_is_one_graph_of_torch_compile(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n not in ("mlp", "bert", "unet") else []) for n in STAYS_OPEN]
+    "name", slow_except(STAYS_OPEN, "mlp", "bert")
 )
 def test_one_module_takes_every_batch(name: str) -> None:
     network = made(name)

@@ -1,12 +1,13 @@
 """Every translator of an ATen operator against eager, by both doors."""
 
 import pytest
+from tests.marks import slow
 
 from tests.frontend.torch.cases import CASES
 from tests.frontend.torch.networks import Functions, assert_same, compiled
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow(CASES, "unary vector", "unary cube", "unary strided", "windows"))
 def test_operators_of_export_are_those_of_eager(name: str) -> None:
     functions, inputs = CASES[name]
     network = Functions(functions)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.marks import slow
 import torch
 
 nn = torch.nn
@@ -120,7 +121,7 @@ def trained(network: Any, inputs: list[Any], labels: list[Any], compiled: bool) 
     return losses, gradients
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow(NETWORKS, "language"))
 def test_gradients_and_weights_are_those_of_eager(name: str) -> None:
     make, draw = NETWORKS[name]
     torch.manual_seed(0)

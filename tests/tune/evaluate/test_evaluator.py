@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.marks import slow
 
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import math
@@ -146,7 +147,7 @@ def test_a_fixed_number_of_batches(doubling: KernelTask, product: KernelTask) ->
         assert (len(made.times), made.stop) == (9, "enough")
 
 
-@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("cold", slow([False, True], True))
 def test_taking_turns_with_a_rival(product: KernelTask, doubling: KernelTask, cold: bool) -> None:
     with Evaluator(workers=1, threads=2, rule=Adaptive(variation=1e-9, most=9), cold=cold) as own:
         trial = own.default(product)
