@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
 from burnish.driver.compilation import Compilation, assemble, compile_kernels
@@ -21,6 +20,7 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.machines.target import Target, host
 from burnish.measure.accuracy import scaled_error
 from burnish.pipeline import kernel as build
+from tests.marks import slow
 
 TOLERANCE, EXACT_TOLERANCE = 1e-4, 1e-5  # of the largest value of the output: what Burnish promises
 

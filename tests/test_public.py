@@ -8,9 +8,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
+from tests.marks import slow
 
 ROOMS = ["boost", "errors", "gnn", "nd", "serve", "sym", "torch", "train"]
 CALLABLES = [

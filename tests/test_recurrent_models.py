@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from tests.marks import slow
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -27,6 +26,7 @@ from burnish.machines.target import host
 from burnish.ops import infer
 from burnish.runtime.executable import Executable, Host, KernelCall, Repeat, Slot
 from burnish.tune.tasks import tuning_tasks
+from tests.marks import slow
 from tools.fuzz.pages import FencedModule
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -129,7 +129,7 @@ def repeats(executable: Executable) -> list[Repeat]:
 
 
 @pytest.mark.parametrize("lens", [(), ("lens",)], ids=["whole", "lens"])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("direction", slow(["forward", "reverse", "bidirectional"], "reverse"))
 @pytest.mark.parametrize("op", GATES)
 def test_one_module_is_right_for_every_length_and_batch(
     op: str, direction: str, lens: tuple[str, ...], tmp_path: Path
@@ -178,7 +178,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", OTHERS)
+@pytest.mark.parametrize("case", slow(OTHERS, "coupled gates", "peepholes", "activations"))
 def test_rounds_give_what_the_same_steps_give_as_nodes_of_their_own(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

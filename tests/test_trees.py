@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.marks import slow
 from hypothesis import given, settings
 
 import burnish as bn
@@ -18,6 +17,7 @@ from burnish.errors import InputError, ParameterError, VerificationError
 from burnish.machines.target import target
 from burnish.runtime.executable import TensorSpec
 from tests.boost.trees import models_and_tables, naive_margin, random_model, random_table
+from tests.marks import slow
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numba
 import pytest
-from tests.marks import slow, slow_except
 
 import burnish
 from burnish.ahead.bake import bake
@@ -18,6 +17,7 @@ from burnish.base.baselines import BASELINES
 from burnish.base.cache import Archive, ObjectCache
 from burnish.base.jit import Cache, _levels, _machine, njit
 from burnish.machines.probe import host_features, host_triple
+from tests.marks import slow, slow_except
 
 _MODULE = """
 import sys

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish.gnn.model.program as programs
 from benchmarks.yardsticks.swap_exact import exact
@@ -33,6 +32,7 @@ from burnish.runtime.steps import TensorSpec
 from burnish.train.optimizers import Adam
 from burnish.train.step import Train, training_graph
 from tests.gnn.references import small, weighted
+from tests.marks import slow
 
 BLOCK, CLASSES = 32, 4
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.marks import slow, slow_except
 
 import burnish.gnn.model.program as programs
 from burnish.errors import DataError, ParameterError
@@ -21,6 +20,7 @@ from burnish.train.optimizers import Adam
 from burnish.train.step import Train
 from tests.gnn.references import Reference
 from tests.gnn.test_blocks import Interpreted
+from tests.marks import slow_except
 
 KINDS = ("gcn", "sage", "gin", "gat")
 VERTICES, ALONE = 40, 10

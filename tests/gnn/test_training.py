@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.marks import slow, slow_except
 
 import burnish as bn
 from burnish.errors import CheckpointError, DataError, ParameterError
@@ -21,6 +20,7 @@ from burnish.gnn.run.feeds import inputs_of
 from burnish.gnn.run.sampling import Sampled, Sampling
 from burnish.gnn.run.train import GraphOptions, score
 from tests.gnn.references import Reference, small, torch, weighted
+from tests.marks import slow, slow_except
 
 MODELS = slow_except(("gcn", "sage", "gin", "gat"), "gcn", "sage")
 
@@ -43,9 +43,7 @@ def test_losses_are_those_of_torch(kind: str) -> None:
     np.testing.assert_allclose(logits, reference().detach().numpy(), atol=1e-2 * np.abs(logits).max())
 
 
-@pytest.mark.parametrize(
-    "kind", slow_except(["gcn", "gat", "sage", "sage max"], "gcn")
-)
+@pytest.mark.parametrize("kind", slow_except(["gcn", "gat", "sage", "sage max"], "gcn"))
 def test_losses_with_weights_of_edges_are_those_of_torch(kind: str) -> None:
     graph = weighted(small())
     name, _, reduction = kind.partition(" ")

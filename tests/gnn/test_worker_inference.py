@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import DataError, ParameterError
 from burnish.gnn.data.cost import FEATURES
 from burnish.gnn.data.partition import LayerSeconds, Partitioner, equal_edges, equal_vertices
 from burnish.gnn.run.train import GraphOptions
+from tests.marks import slow
 
 TRAINED = bn.gnn.block_model(600, 3000, 4, 12, seed=0)
 UNSEEN = replace(bn.gnn.rmat(700, 6000, 4, 12, seed=1), labels=None, train=None, validation=None, test=None)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow, slow_except
 
 from burnish.codegen.grid import compile_grid, lowered
 from burnish.codegen.ptxas import find_ptxas
@@ -28,6 +27,7 @@ from burnish.runtime.gpu.records import LaunchCounts
 from burnish.simulators.gpu.emulator import GridEmulator
 from tests.gpu.cases import SM80, TF32
 from tests.gpu.test_barriers import KNOWN
+from tests.marks import slow, slow_except
 
 SM90 = target("cuda:sm_90a")
 GRADIENTS = ("row_attention_query_gradient", "row_attention_key_gradient")

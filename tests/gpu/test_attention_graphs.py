@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow_except
 import torch
 
 import burnish as bn
@@ -20,6 +19,7 @@ from burnish.pipeline.kernel import outline
 from burnish.simulators.gpu.emulator import GridEmulator, emulated
 from tests.gpu.attentions import attended
 from tests.gpu.cases import check
+from tests.marks import slow_except
 
 attend = torch.nn.functional.scaled_dot_product_attention
 H100 = target("cuda:sm_90a")
@@ -153,7 +153,9 @@ def test_keys_that_ten_thousand_hides_are_not_loaded(hidden: float) -> None:
     assert loaded[0] > loaded[1]
 
 
-SLOW = [pytest.param(rows, machine, marks=pytest.mark.slow) for rows, machine in ((32, "cuda:sm_80"), (64, "cuda:sm_90a"))]
+SLOW = [
+    pytest.param(rows, machine, marks=pytest.mark.slow) for rows, machine in ((32, "cuda:sm_80"), (64, "cuda:sm_90a"))
+]
 
 
 @pytest.mark.parametrize(("rows", "machine"), [(1, "cuda:sm_80"), *SLOW])

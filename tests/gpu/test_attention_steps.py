@@ -86,7 +86,8 @@ def test_windows_and_shared_heads_are_gathered() -> None:
         np.testing.assert_allclose(other[b_], one[a], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_gradients_err_no_more_than_pytorchs_of_halves(dtype: str) -> None:
     graph = GraphBuilder()
     shape = (1, 2, 48, 32)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import target
 from burnish.pipeline.plan import plan_kernels
 from burnish.simulators.gpu.emulator import emulated
+from tests.marks import slow
 
 GPU = target("cuda:sm_90a")
 

@@ -8,7 +8,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
 from burnish.codegen.ptxas import find_ptxas
@@ -18,6 +17,7 @@ from burnish.graph import Graph, GraphBuilder
 from burnish.graph.channels import padded_channels
 from burnish.machines.target import target
 from burnish.simulators.gpu.emulator import emulated
+from tests.marks import slow
 from tools.launches import KernelWork, LaunchTotals, counted, totals
 
 KINDS: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow
 import torch
 
 import burnish as bn
@@ -18,6 +17,7 @@ from burnish.graph.graph import GraphBuilder
 from burnish.machines.target import target
 from burnish.runtime.executable import KernelCall
 from burnish.simulators.gpu.emulator import emulated
+from tests.marks import slow
 from tools.launches import counted
 
 nn = torch.nn

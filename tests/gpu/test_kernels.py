@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.marks import slow
 
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
@@ -13,6 +12,7 @@ from burnish.codegen.ptxas import find_ptxas, resources
 from burnish.errors import ArtifactError, TargetError
 from burnish.machines.target import target
 from tests.gpu.cases import SM80, TF32, Case, check
+from tests.marks import slow
 
 WINDOW = {"pads": (1, 1, 1, 1), "strides": (1, 1)}
 CASES = {

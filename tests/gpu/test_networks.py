@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import MissingDependencyError
 from burnish.graph import Graph, GraphBuilder
 from burnish.machines.target import target
 from burnish.simulators.gpu.emulator import GridEmulator, emulated
+from tests.marks import slow
 
 
 class Net:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow_except, slow
 
 from burnish.codegen.grid import compile_grid
 from burnish.kernels.gpu.forms import product
@@ -25,6 +24,7 @@ from burnish.lower.threads import launches
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
 from tests.gpu.cases import SM80, Case, check, execute
+from tests.marks import slow, slow_except
 
 H100 = target("cuda:sm_90a")
 STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "gpu-products-h200.json"

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.marks import slow_except
 
 from burnish.codegen.grid import compile_grid, lowered
 from burnish.codegen.ptxas import find_ptxas
@@ -26,6 +25,7 @@ from burnish.runtime.gpu.records import LaunchCounts
 from tests.gpu.attentions import Attended, attended
 from tests.gpu.cases import SM80, TF32, execute
 from tests.gpu.test_barriers import KNOWN, run
+from tests.marks import slow_except
 
 SM90 = target("cuda:sm_90a")
 SMALL = {"warps": 1, "tiles": 1, "keys": 32, "stages": 2}

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow
 import torch
 
 import burnish as bn
@@ -18,6 +17,7 @@ from burnish.lower.threads import launches
 from burnish.machines.target import target
 from burnish.pipeline.kernel import outline
 from burnish.simulators.gpu.emulator import emulated
+from tests.marks import slow
 
 functional, nn = torch.nn.functional, torch.nn
 H100 = target("cuda:sm_90a")
@@ -64,7 +64,10 @@ def kernels(layer: Any, x: Any) -> list[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize(("causal", "tokens", "dtype"), [pytest.param(False, 128, torch.float16, marks=pytest.mark.slow), (True, 512, torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("causal", "tokens", "dtype"),
+    [pytest.param(False, 128, torch.float16, marks=pytest.mark.slow), (True, 512, torch.bfloat16)],
+)
 def test_a_layer_is_seven_kernels(causal: bool, tokens: int, dtype: Any) -> None:
     """Queries, keys and values; attention; its output and the sum; two norms; two products, of which one is split.
 

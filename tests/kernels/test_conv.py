@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
@@ -23,6 +22,7 @@ from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import compile_program, packing, schedule
 from burnish.runtime.elf import parse
+from tests.marks import slow
 
 ELF_MACHINES = {"x86": 62, "aarch64": 183, "riscv": 243}  # e_machine
 MACHINES = {name: ELF_MACHINES[machine.name] for name, (machine, _) in MODELS.items() if machine.kind == "cpu"}

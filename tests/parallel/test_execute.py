@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 from burnish.comm import Comm, launch
 from burnish.driver.loading import load_module
@@ -37,6 +36,7 @@ from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
 from burnish.train.precision import MixedPrecision
 from burnish.train.step import Train
+from tests.marks import slow
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone, weight
 
 NEAR = 1e-6
@@ -59,7 +59,10 @@ def run_steps(comm: Comm, executable: Executable, batch: dict[str, np.ndarray], 
     return {name: step.state[name] for name in step.state}
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("mlp", 4), ("cnn", 2), *(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("attention", "lstm"))])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [("mlp", 4), ("cnn", 2), *(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("attention", "lstm"))],
+)
 def test_compiled_programs_train_to_the_weights_of_one_process(name: str, ranks: int) -> None:
     step, made = compiled(name, ranks, seed=11)
     batch = batch_of(step)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.marks import slow_except
 
 from burnish.errors import PlanError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.parallel.model.placement import TensorSplit
 from burnish.parallel.model.redistribute import TensorTransfer
 from burnish.parallel.programs.program import check_order, programs
+from tests.marks import slow_except
 from tests.parallel.networks import (
     NETWORKS,
     batch_of,

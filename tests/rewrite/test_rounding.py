@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.marks import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from burnish.rewrite.language.vocabulary import sides
 from burnish.rewrite.proofs.verify import read_rules
 from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
 from burnish.search.budget import Budget
+from tests.marks import slow
 
 SIZES = st.integers(1, 9)
 

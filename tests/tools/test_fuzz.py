@@ -307,6 +307,7 @@ def test_thousands_of_models(way: list[str], capsys: pytest.CaptureFixture[str])
     assert main(["--count", "2500", "--seed", "20260", "--jobs", "2", *way]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_random_backward_passes_are_those_of_pytorch() -> None:
     lines: list[str] = []
     from tools.fuzz import backward

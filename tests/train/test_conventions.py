@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow
 import torch
+
+from tests.marks import slow
 
 F = torch.nn.functional
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
+from tests.marks import slow
 
 RNG = np.random.default_rng(0)
 ROWS, WIDTH = 64, 32
@@ -107,7 +107,7 @@ def test_budgets_are_kept_and_no_bit_changes(make: Any) -> None:
 
 
 def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
-    graph = deep(6)
+    graph = deep(3)
     with pytest.raises(ParameterError, match=r"memory_budget: found 1000 bytes .* allowed: \d+ bytes") as refused:
         compiled(graph, 1000)
     least = int(str(refused.value).split("allowed: ")[1].split(" bytes")[0])
@@ -137,7 +137,7 @@ def test_wrong_budgets_are_refused_before_any_work() -> None:
 
 
 def test_a_planned_step_is_saved_and_goes_on(tmp_path: Any) -> None:
-    graph = deep(6)
+    graph = deep(3)
     given = batches(graph, 4)
     module = compiled(graph, "least")
     after(module, given[:2])

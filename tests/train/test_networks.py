@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +17,7 @@ from benchmarks.architectures import inception, residual, searched
 from burnish.frontend.torch.export import import_torch
 from burnish.train.losses import CrossEntropy
 from burnish.train.step import training_graph
+from tests.marks import slow
 
 Network = tuple[nn.Module, Tensor]
 
@@ -288,6 +288,7 @@ def test_curve_of_an_lstm_of_two_layers() -> None:
     assert curves(network, repeated(x, y, 100, 8), loss, "binary_logistic", 0.05) <= 1e-3
 
 
+@pytest.mark.slow
 def test_curve_of_a_small_gpt() -> None:
     torch.manual_seed(1)
     ids = torch.randint(0, 40, (16, 13))

@@ -7,7 +7,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.marks import slow
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +17,7 @@ from burnish.graph.specialize import graph_at
 from burnish.loops.sizes import dim
 from burnish.runtime.module import Module
 from burnish.runtime.sized import plan_at
+from tests.marks import slow
 from tests.train.networks import perceptron, rows
 
 MOST = 12
@@ -80,7 +80,7 @@ def same_states(one: Module, other: Module) -> None:
 NETWORKS = [perceptron_of_torch, convolutional, recurrent, transformer, bag]
 
 
-@pytest.mark.parametrize("network", slow(NETWORKS, convolutional, transformer))
+@pytest.mark.parametrize("network", slow(NETWORKS, convolutional, recurrent, transformer))
 def test_one_step_equals_the_fixed_step_of_each_size(network: Callable[[], Network]) -> None:
     torch.manual_seed(0)
     model, data = network()

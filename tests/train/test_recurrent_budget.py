@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow_except
 
 import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.runtime.sized import plan_at
+from tests.marks import slow_except
 
 STEPS, ROWS, UNITS = 16, 32, 16
 
@@ -69,6 +69,7 @@ def check_segments(
     assert float(again(*given[2])) == float(module(*given[2]))
 
 
+@pytest.mark.slow
 def test_segments_of_steps_are_computed_again(tmp_path: Path) -> None:
     graph = lstm()
     plain, module = compiled(graph, None), compiled(graph, "sublinear")
@@ -122,9 +123,7 @@ def test_an_open_batch_is_trained_within_a_budget(steps: int) -> None:
 LONG = 80  # steps, which are rounds of one body
 
 
-@pytest.mark.parametrize(
-    "kind", slow_except(["LSTM", "GRU", "RNN"], "LSTM")
-)
+@pytest.mark.parametrize("kind", slow_except(["LSTM", "GRU", "RNN"], "LSTM"))
 def test_rounds_of_pytorch_layers_are_computed_again_by_segments(kind: str, tmp_path: Path) -> None:
     import torch
 
@@ -166,8 +165,6 @@ def onnx_layer(op: str, steps: int, lengths: bool = False) -> Any:
     y = helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)
     graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(a, n) for n, a in arrays.items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-
-
 
 
 @pytest.mark.slow

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import InputError, ModelError, ParameterError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.runtime.executable import CopyStep
+from tests.marks import slow
 
 RNG = np.random.default_rng(0)
 W1, W2 = (RNG.normal(size=s).astype("f4") / 4 for s in ((12, 24), (24, 5)))

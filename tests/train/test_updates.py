@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 import burnish as bn
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.runtime.module import Module
 from burnish.train.precision import MixedPrecision, in_half
+from tests.marks import slow
 from tests.train.networks import B1, B2, W1, W2, perceptron, rows
 
 NAMES = ("w1", "b1", "w2", "b2")

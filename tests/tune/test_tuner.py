@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 from burnish.kernels.task import KernelTask
 from burnish.kernels.task import ScheduleSpace as KnobSpace
@@ -25,6 +24,7 @@ from burnish.tune.models.trees import TreeModel
 from burnish.tune.space import Alternative, TuningSpace
 from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, TuningStrategy
 from burnish.tune.tuner import Tuner, defaults
+from tests.marks import slow
 
 MACHINE = target("x86-64-v4")
 

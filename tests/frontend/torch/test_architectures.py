@@ -3,7 +3,6 @@
 import warnings
 
 import pytest
-from tests.marks import slow_except, slow
 import torch
 
 import burnish as bn
@@ -11,6 +10,7 @@ from burnish.errors import UnsupportedOperator
 from burnish.torch import register, report
 from tests.frontend.torch.architectures import ARCHITECTURES, inputs_of, made
 from tests.frontend.torch.networks import assert_same, compiled
+from tests.marks import slow, slow_except
 
 register()
 STAYS_OPEN = ("mlp", "resnet", "mobilenet", "convnext", "vit", "swin", "bert", "gpt", "llama", "unet")
@@ -37,9 +37,7 @@ def test_a_network_is_one_graph_of_torch_compile(name: str) -> None:
     assert graph.whole and len(graph.parts) == 1, str(graph)
 
 
-@pytest.mark.parametrize(
-    "name", slow_except(STAYS_OPEN, "mlp", "bert")
-)
+@pytest.mark.parametrize("name", slow_except(STAYS_OPEN, "mlp", "bert"))
 def test_one_module_takes_every_batch(name: str) -> None:
     network = made(name)
     module = compiled(network, inputs_of(name, 1), dynamic={"batch": (1, 8)})

@@ -4,7 +4,6 @@ import threading
 import warnings
 
 import pytest
-from tests.marks import slow_except
 import torch
 from torch import nn
 
@@ -12,6 +11,7 @@ from burnish.errors import ParameterError
 from burnish.torch import register, report
 from tests.frontend.torch.cases import CASES
 from tests.frontend.torch.networks import Functions, assert_same
+from tests.marks import slow_except
 
 register()
 

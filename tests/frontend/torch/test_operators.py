@@ -1,10 +1,10 @@
 """Every translator of an ATen operator against eager, by both doors."""
 
 import pytest
-from tests.marks import slow
 
 from tests.frontend.torch.cases import CASES
 from tests.frontend.torch.networks import Functions, assert_same, compiled
+from tests.marks import slow
 
 
 @pytest.mark.parametrize("name", slow(CASES, "unary vector", "unary cube", "unary strided", "windows"))

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.marks import slow
 import torch
+
+from tests.marks import slow
 
 nn = torch.nn
 

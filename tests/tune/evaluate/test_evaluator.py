@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.marks import slow
 
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import math
@@ -14,6 +13,7 @@ from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.image import Image
 from burnish.tune.evaluate import Adaptive, Build, Evaluator, Fixed, KernelTrial, Measurement
 from burnish.tune.evaluate.reference import examples
+from tests.marks import slow
 from tests.tune.conftest import CRASH, HANG, NOTHING, copies, handmade
 
 
@@ -137,6 +137,7 @@ def test_given_examples_are_used(doubling: KernelTask) -> None:
         assert tried(own, doubling, handmade(copies(2.0))).outcome == "wrong"
 
 
+@pytest.mark.slow
 def test_a_fixed_number_of_batches(doubling: KernelTask, product: KernelTask) -> None:
     with Evaluator(workers=1, threads=2, rule=Fixed(7)) as own:
         (made,) = own.evaluate([own.default(doubling)])
