@@ -334,7 +334,10 @@ def test_splits_by_category(one_hot: bool, missing: float, form: Any) -> None:
 
 
 @pytest.mark.parametrize(("form", "missing"), [(lambda d: d, 0.0), (lambda d: d, 0.2), (sparse, 0.2), (sparse, 0.9)])
-@pytest.mark.parametrize("params", [Params(max_depth=7), Params(max_depth=0, min_child_weight=5, reg_alpha=0.5)])
+@pytest.mark.parametrize(
+    "params",
+    [Params(max_depth=7), pytest.param(Params(max_depth=0, min_child_weight=5, reg_alpha=0.5), marks=pytest.mark.slow)],
+)
 def test_growing_subtrees_apart_is_growing_by_level(
     params: Params, form: Any, missing: float, monkeypatch: Any
 ) -> None:

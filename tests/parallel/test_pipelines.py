@@ -77,7 +77,11 @@ TWO = SHAPES[:2]  # those of a network of two operations
 @pytest.mark.parametrize(
     ("name", "stages", "count", "devices"),
     [
-        pytest.param(name, *shape, marks=[pytest.mark.slow] if name != "mlp" and shape == SHAPES[0] else [])
+        pytest.param(
+            name,
+            *shape,
+            marks=[pytest.mark.slow] if name in ("attention", "lstm") or (name, shape) == ("cnn", SHAPES[0]) else [],
+        )
         for name in NETWORKS
         for shape in (TWO if name == "mlp" else SHAPES)
     ],

@@ -38,7 +38,7 @@ def check_random(name: str, seed: int) -> None:
     assert worst_error(made, found, trained_alone(step, batch, STEPS)) <= NEAR
 
 
-@pytest.mark.parametrize("seed", slow_except(range(8), 0, 1))
+@pytest.mark.parametrize("seed", slow_except(range(8), 1))
 @pytest.mark.parametrize("name", NETWORKS)
 def test_random_splits_train_to_the_same_weights(name: str, seed: int) -> None:
     check_random(name, seed)

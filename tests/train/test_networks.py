@@ -206,7 +206,7 @@ def compare(network: nn.Module, x: Tensor) -> None:
         assert np.abs(found - own).max() <= max(2e-4, 2 * theirs) * scales[name], name
 
 
-@pytest.mark.parametrize("name", slow(NETWORKS, "gru_unrolled", "dqn", "nasrnn"))
+@pytest.mark.parametrize("name", slow(NETWORKS, "gru_unrolled", "dqn", "nasrnn", "rnn_rounds", "dcgan"))
 def test_gradients_equal_those_of_torch(name: str) -> None:
     torch.manual_seed(0)
     compare(*NETWORKS[name]())

@@ -122,7 +122,7 @@ def trained(network: Any, inputs: list[Any], labels: list[Any], compiled: bool) 
     return losses, gradients
 
 
-@pytest.mark.parametrize("name", slow(NETWORKS, "language"))
+@pytest.mark.parametrize("name", slow(NETWORKS, "language", "cells"))
 def test_gradients_and_weights_are_those_of_eager(name: str) -> None:
     make, draw = NETWORKS[name]
     torch.manual_seed(0)
