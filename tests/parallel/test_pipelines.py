@@ -80,7 +80,7 @@ TWO = SHAPES[:2]  # those of a network of two operations
         pytest.param(
             name,
             *shape,
-            marks=[pytest.mark.slow] if name in ("attention", "lstm") or (name, shape) == ("cnn", SHAPES[0]) else [],
+            marks=[pytest.mark.slow] if name != "mlp" and shape != SHAPES[2] else [],
         )
         for name in NETWORKS
         for shape in (TWO if name == "mlp" else SHAPES)
