@@ -98,7 +98,8 @@ def found(losses: list[float], parameters: Any) -> np.ndarray:
 @pytest.mark.parametrize(
     ("model", "dtype"),
     [
-        (layers, "float16"), *(pytest.param(images, dtype, marks=pytest.mark.slow) for dtype in ("bfloat16", "float16")),
+        (layers, "float16"),
+        pytest.param(images, "bfloat16", marks=pytest.mark.slow), pytest.param(images, "float16", marks=pytest.mark.slow),
         pytest.param(words, "bfloat16", marks=pytest.mark.slow), pytest.param(words, "float16", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
