@@ -99,7 +99,8 @@ def found(losses: list[float], parameters: Any) -> np.ndarray:
     ("model", "dtype"),
     [
         (layers, "float16"),
-        pytest.param(images, "bfloat16", marks=pytest.mark.slow), pytest.param(images, "float16", marks=pytest.mark.slow),
+        pytest.param(images, "bfloat16", marks=pytest.mark.slow),
+        pytest.param(images, "float16", marks=pytest.mark.slow),
         pytest.param(words, "bfloat16", marks=pytest.mark.slow), pytest.param(words, "float16", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
