@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -44,6 +45,14 @@ def pytest_collection() -> None:
 def pytest_collection_finish() -> None:
     """Thousands of tests and all that they import are here to stay: looking through them took a sixth of the suite."""
     collect_rarely()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """What the tests of a file leave in caches is here to stay too: a collection by a later test need not walk it."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        collect_rarely()
 
 
 @lru_cache(maxsize=8)

@@ -20,6 +20,7 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.machines.target import Target, host
 from burnish.measure.accuracy import scaled_error
 from burnish.pipeline import kernel as build
+from tests.marks import slow
 
 TOLERANCE, EXACT_TOLERANCE = 1e-4, 1e-5  # of the largest value of the output: what Burnish promises
 
@@ -268,7 +269,7 @@ def test_a_transposed_convolution_whose_weights_are_an_input(pixels: tuple[int, 
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["fast", "exact"])
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", slow(GRAPHS, "attention", "recurrent", "long_chains", "convolution_chain"))
 def test_answers_are_right_and_the_same_for_any_number_of_threads(name: str, exact: bool) -> None:
     graph, feeds, expected = example(name)
     found = run(bn.compile(graph, threads=1, exact=exact), feeds)

@@ -29,6 +29,7 @@ def model(scale: float = 1.0) -> Graph:
     return b.build(b.add("relu", b.add("matmul", b.input("x", (2, 16)), w)))
 
 
+@pytest.mark.slow
 def test_a_model_is_tuned_on_a_board_and_judged_there(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     with DevicePool([BoardEntry("arm", ARM, "emulator")]) as pool:

@@ -20,6 +20,7 @@ import pytest
 
 import burnish as bn
 from burnish import errors
+from tests.marks import slow
 from tools.docs import generated
 from tools.docs.docstrings import escape
 from tools.docs.links import inside
@@ -164,7 +165,9 @@ def test_every_document_with_snippets_is_run() -> None:
     assert {name for name, found in SNIPPETS.items() if found} == {*RUNS, *SLOW, *OUTLINES}
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name != FIRST])
+@pytest.mark.parametrize(
+    "name", slow([name for name in RUNS if name != FIRST], "c-library", "serving", "troubleshooting")
+)
 def test_snippets_run(name: str, folder: Path, tmp_path: Path) -> None:
     run(name, *RUNS[name], copytree(folder, tmp_path / "own"))
 

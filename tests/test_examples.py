@@ -10,7 +10,10 @@ SHORTER = {
     "boost_walkthrough": ["--quick"],
     "train_resnet": ["--epochs", "2"],
 }  # arguments of an example's shorter form
-HEAVY = {"boost_walkthrough", "generate", "gnn_budget", "integer_accelerator", "train_resnet"}  # 5 to 15 s each
+HEAVY = {
+    "accelerator", "arrays", "boost_walkthrough", "generate", "gnn_budget", "integer_accelerator",
+    "schedule_convolution", "torch_compile", "torch_module", "train_resnet",
+}  # fmt: skip
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 

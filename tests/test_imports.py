@@ -3,6 +3,7 @@
 import ast
 import importlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import burnish
@@ -22,9 +23,20 @@ DOORS = {("burnish/runtime/callable.py", "burnish.report.written", "write_report
 HOUSE = Path(burnish.__file__).parent
 
 
+@cache
+def statements(file: Path) -> tuple[ast.Import | ast.ImportFrom | ast.Call, ...]:
+    """Imports of a file, also inside functions, and calls of ``later``; read once for all tests."""
+    return tuple(
+        node
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "later")
+    )
+
+
 def imported_floors(file: Path) -> Iterator[tuple[int, str]]:
     """Line and floor of every import of a part of Burnish in the file."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in statements(file):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -57,8 +69,8 @@ def test_imports_point_upwards_to_earlier_floors() -> None:
 def test_methods_import_from_later_floors_only_what_is_listed() -> None:
     found = set()
     for file in sorted(HOUSE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "later":
+        for node in statements(file):
+            if isinstance(node, ast.Call):
                 module, name = (ast.literal_eval(argument) for argument in node.args[:2])
                 found.add((str(file.relative_to(HOUSE.parent)), module, name))
                 assert hasattr(importlib.import_module(module), name)
@@ -71,7 +83,7 @@ def test_rooms_of_a_package_import_from_rooms_before_them() -> None:
         assert {path.name for path in (HOUSE / package).iterdir() if (path / "__init__.py").exists()} == set(rooms)
         for file in sorted((HOUSE / package).glob("*/*.py")):
             room = file.parent.name
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for node in statements(file):
                 if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"burnish.{package}."):
                     used = node.module.split(".")[2]
                     if used in rooms and rooms.index(used) > rooms.index(room):
@@ -88,7 +100,7 @@ def module_imports(package: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, file in files.items():
         used = set()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in statements(file):
             if isinstance(node, ast.Import):
                 used |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:

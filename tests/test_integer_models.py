@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 import burnish as bn
 from burnish.loops.expr import INTS
+from tests.marks import slow_except
 
 SIZES = (1, 3, 15, 16, 17, 31, 33, 100)
 Arrays = dict[str, np.ndarray]
@@ -105,7 +106,7 @@ def divide(net: Net, a: str, b: str) -> list[str]:
     return [net.add("Div", [a, b], quotient), net.add("Mod", [a, b], floor), net.add("Mod", [a, b], rest, fmod=1)]
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", slow_except(SIZES, 1, 17, 100))
 @pytest.mark.parametrize("dtype", INTS)
 def test_division(dtype: str, n: int) -> None:
     a, b = operands(n, dtype)
@@ -113,7 +114,7 @@ def test_division(dtype: str, n: int) -> None:
     net.check(*divide(net, "a", "b"), *divide(net, "a", "row"))
 
 
-@pytest.mark.parametrize("n", [3, 17, 33])
+@pytest.mark.parametrize("n", slow_except([3, 17, 33], 17))
 @pytest.mark.parametrize("behind", MOVES, ids=NAMES)
 @pytest.mark.parametrize("front", MOVES[1:], ids=NAMES[1:])
 def test_division_among_what_moves_elements(front: Callable, behind: Callable, n: int) -> None:
@@ -159,7 +160,7 @@ def test_gathers(dtype: str, n: int) -> None:
     net.check(*outputs, net.add("GatherND", ["x", "pairs"], value))
 
 
-@pytest.mark.parametrize("n", [3, 17, 33])
+@pytest.mark.parametrize("n", slow_except([3, 17, 33], 17))
 @pytest.mark.parametrize("behind", MOVES, ids=NAMES)
 @pytest.mark.parametrize("front", MOVES, ids=NAMES)
 def test_gathers_among_what_moves_elements(front: Callable, behind: Callable, n: int) -> None:

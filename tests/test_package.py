@@ -19,6 +19,7 @@ def test_import_loads_nothing_heavy() -> None:
     assert loaded.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["", "bench", "boost", "boost train"])
 def test_help_loads_neither_compiler_nor_boosting(command: str) -> None:
     heavy = [name for name in HEAVY if name not in ("rich", "typer")] + ["burnish.driver.compilation", "burnish.boost"]

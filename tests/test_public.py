@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from tests.marks import slow
 
 ROOMS = ["boost", "errors", "gnn", "nd", "serve", "sym", "torch", "train"]
 CALLABLES = [
@@ -40,7 +41,7 @@ def test_arrays_and_symbols_show_no_operators_of_passes(name: str) -> None:
     assert not {"winograd_weight", "byte_words", "split_stem", "Any", "np", "InputError"} & {*shown}
 
 
-@pytest.mark.parametrize("name", CALLABLES + METHODS)
+@pytest.mark.parametrize("name", slow(CALLABLES + METHODS, "Tune"))
 def test_examples_of_docstrings_run(name: str) -> None:
     found = attrgetter(name)(bn)
     (own,) = doctest.DocTestFinder(recurse=False).find(found, name, globs={"bn": bn, "np": np})

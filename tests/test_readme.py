@@ -40,6 +40,7 @@ assert done.report.epochs == 20
 """
 
 
+@pytest.mark.slow
 def test_the_recipes_run(tmp_path: Path) -> None:
     """One after the other in a process, as a reader has them: with a model's file, and rows of tables and images."""
     x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (4, 4)) for name in "xy")

@@ -26,6 +26,7 @@ from burnish.machines.target import host
 from burnish.ops import infer
 from burnish.runtime.executable import Executable, Host, KernelCall, Repeat, Slot
 from burnish.tune.tasks import tuning_tasks
+from tests.marks import slow
 from tools.fuzz.pages import FencedModule
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -128,7 +129,7 @@ def repeats(executable: Executable) -> list[Repeat]:
 
 
 @pytest.mark.parametrize("lens", [(), ("lens",)], ids=["whole", "lens"])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("direction", slow(["forward", "reverse", "bidirectional"], "reverse"))
 @pytest.mark.parametrize("op", GATES)
 def test_one_module_is_right_for_every_length_and_batch(
     op: str, direction: str, lens: tuple[str, ...], tmp_path: Path
@@ -177,7 +178,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", OTHERS)
+@pytest.mark.parametrize("case", slow(OTHERS, "coupled gates", "peepholes", "activations"))
 def test_rounds_give_what_the_same_steps_give_as_nodes_of_their_own(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +300,7 @@ def test_names_in_a_body_are_its_own(tmp_path: Path) -> None:
     check_close(module(value), [np.cumsum(wide @ weights[0], axis=0), wide.reshape(5, 8) @ weights[1].astype(np.int32)])
 
 
-@pytest.mark.parametrize("steps", [UNROLLED, UNROLLED + 1])
+@pytest.mark.parametrize("steps", slow([UNROLLED, UNROLLED + 1], UNROLLED))
 def test_a_quantized_layer_of_many_steps(steps: int, tmp_path: Path) -> None:
     """The same rows give the same first steps, however many follow."""
     random = np.random.default_rng(0)

@@ -246,6 +246,7 @@ loop:
 declare void @llvm.trap()
 """
 TRAP, HANG = "call void @llvm.trap()\n  unreachable", "br label %loop"
+LONG = "the rewritten model took too long on made-up inputs: a run took longer than 2 s"
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, kernels: int, fault: str) -> None:
@@ -270,7 +271,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, kernels: int, fault: str) -> None:
     ("fault", "outcome", "words"),
     [
         (TRAP, "crashed", "the rewritten model crashed on made-up inputs: the process was killed by SIGILL"),
-        (HANG, "timeout", "the rewritten model took too long on made-up inputs: a run took longer than 2 s"),
+        pytest.param(HANG, "timeout", LONG, marks=pytest.mark.slow),
         ("weights", "wrong", "the rewritten model gives other answers on made-up inputs: output 'matmul"),
     ],
 )

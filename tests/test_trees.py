@@ -17,6 +17,7 @@ from burnish.errors import InputError, ParameterError, VerificationError
 from burnish.machines.target import target
 from burnish.runtime.executable import TensorSpec
 from tests.boost.trees import models_and_tables, naive_margin, random_model, random_table
+from tests.marks import slow
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +38,7 @@ def test_compiled_margins_equal_the_naive_walk_bit_for_bit(cache: Path, case: tu
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("depth", [6, 10])
+@pytest.mark.parametrize("depth", slow([6, 10], 10))
 def test_saved_modules_predict_batches_of_any_size(cache: Path, tmp_path: Path, outputs: int, depth: int) -> None:
     rng = np.random.default_rng(depth)
     model = random_model(rng, 70 // outputs, 21, depth, outputs)

@@ -77,6 +77,7 @@ def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None
     assert len([r for r in RecordFile(records).all() if not r.won]) > report["trials"]
 
 
+@pytest.mark.slow
 def test_records_are_shown_merged_and_compacted(model: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for path, seed in ((first, 0), (second, 1)):

@@ -55,6 +55,7 @@ def test_a_model_is_judged_with_extents_fixed_and_open(tmp_path: Path) -> None:
         assert verdict.first_cpu is not None and verdict.first_cpu < 60
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_tells_of_a_bad_model_and_of_a_crash(tmp_path: Path) -> None:
     options = argparse.Namespace(seconds=0.0, threads=1, cpu_time=True, phases=False, limit=100)
     path = kept(Store(tmp_path), "bad", tiny("NoSuch", "nowhere"))

@@ -32,6 +32,7 @@ def test_a_recurrent_step_is_that_of_the_thesis() -> None:
     assert (THESIS.layers, THESIS.units, THESIS.batch, THESIS.inputs, THESIS.classes) == (4, 1024, 64, 50, 5000)
 
 
+@pytest.mark.slow
 def test_a_recurrent_step_grows_with_its_length_but_not_with_a_plan() -> None:
     small = UnrolledLstm(layers=2, units=16, batch=64, inputs=16, classes=8)
     steps = [small.graph(length) for length in (4, 16)]

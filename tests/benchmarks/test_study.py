@@ -6,6 +6,7 @@ import pytest
 from benchmarks import study
 from benchmarks.oracle import Known
 from burnish.search.space import Points
+from tests.marks import slow
 
 
 class Made:
@@ -18,7 +19,7 @@ class Made:
         return [Known(1e-3 * (1 + float(point.sum())), 0.05, 0.01) for point in points]
 
 
-@pytest.mark.parametrize("name", ["trees", "random"])
+@pytest.mark.parametrize("name", slow(["trees", "random"], "trees"))
 def test_a_search_adds_up_what_it_took(name: str) -> None:
     oracle = Made()
     found = study.search(study.SECTIONS["models"][name], 0, 64, oracle)  # type: ignore[arg-type]

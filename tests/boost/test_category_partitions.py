@@ -132,6 +132,7 @@ def test_missing_against_all_categories() -> None:
     assert np.abs(predict(model, code[:, None]) - label).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_many_categories_of_few_rows_are_learnt() -> None:
     effect = np.random.default_rng(1).standard_normal(2000)
     code = np.repeat(np.arange(2000.0), 2)[:, None]

@@ -20,6 +20,7 @@ from burnish.boost.model import Model, dumps
 from burnish.comm import Comm, WorkerError, launch
 from burnish.errors import DataError, ParameterError
 from tests.boost import distributed_jobs as jobs
+from tests.marks import slow
 
 SMALL = {"rounds": 4, "max_depth": 4, "max_bin": 32, "learning_rate": 0.4}
 
@@ -78,7 +79,7 @@ CASES: tuple[Callable[[], tuple[Dataset, dict[str, Any]]], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("method", ["hist", "approx"])
+@pytest.mark.parametrize("method", slow(["hist", "approx"], "approx"))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_any_number_of_workers_makes_the_same_model(
     case: Callable[[], tuple[Dataset, dict[str, Any]]], method: str

@@ -78,7 +78,9 @@ def test_cuts_are_those_in_memory(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("threads", "folders", "block_rows"), [(1, 1, 65536), (2, 2, 640), (3, 3, 333)])
+@pytest.mark.parametrize(
+    ("threads", "folders", "block_rows"), [(1, 1, 65536), (2, 2, 640), pytest.param(3, 3, 333, marks=pytest.mark.slow)]
+)
 def test_trees_are_those_in_memory(tmp_path, name, threads, folders, block_rows):
     dataset, gradient, hessian = case(name)
     workers = Workers(threads)

@@ -17,6 +17,7 @@ from burnish.comm.local import thread_comms
 from burnish.errors import DataError
 from burnish.runtime.threads import Workers
 from tests.boost.growing import dense, equal, plain_tree, route, same
+from tests.marks import slow_except
 
 
 def data(seed: int, rows: int = 300, features: int = 5, missing: float = 0.2, values: int = 0) -> Dataset:
@@ -59,7 +60,7 @@ def check(dataset: Dataset, params: Params, seed: int = 0, threads: int = 1) -> 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("form", [lambda d: d, sparse], ids=["dense", "sparse"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_except(range(3), 0))
 def test_trees_are_the_oracles(seed: int, form: Any, missing: float) -> None:
     check(form(data(seed, missing=missing)), Params(max_depth=4, max_bin=16), seed)
     check(form(data(seed, missing=missing, values=7)), Params(max_depth=5, reg_alpha=0.4, gamma=0.3), seed)
@@ -333,7 +334,10 @@ def test_splits_by_category(one_hot: bool, missing: float, form: Any) -> None:
 
 
 @pytest.mark.parametrize(("form", "missing"), [(lambda d: d, 0.0), (lambda d: d, 0.2), (sparse, 0.2), (sparse, 0.9)])
-@pytest.mark.parametrize("params", [Params(max_depth=7), Params(max_depth=0, min_child_weight=5, reg_alpha=0.5)])
+@pytest.mark.parametrize(
+    "params",
+    [Params(max_depth=7), pytest.param(Params(max_depth=0, min_child_weight=5, reg_alpha=0.5), marks=pytest.mark.slow)],
+)
 def test_growing_subtrees_apart_is_growing_by_level(
     params: Params, form: Any, missing: float, monkeypatch: Any
 ) -> None:

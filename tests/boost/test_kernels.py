@@ -34,6 +34,7 @@ print(*hits, "numba.np.arraymath" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_loads_kernels_without_numbas_tables(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text(_MODULE)
     path = os.pathsep.join([str(tmp_path), *(entry or os.getcwd() for entry in sys.path)])

@@ -27,6 +27,7 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_imported_only_when_asked_for() -> None:
     code = (
         "import sys, burnish.boost as b; b.train; assert 'sklearn' not in sys.modules;"

@@ -53,6 +53,7 @@ def test_wrong_use_is_refused(table: Path) -> None:
         run("tune", "m.onnx", "--pool", "127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_boards_are_tested(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'no route to host' >&2\nexit 255\n")

@@ -125,6 +125,7 @@ def test_a_compiled_file_is_benched_and_checked(model: Path, monkeypatch: pytest
             run(*arguments)
 
 
+@pytest.mark.slow
 def test_tuned_and_compiled_models_have_names_of_their_own(model: Path, tmp_path: Path) -> None:
     records = tmp_path / "r.jsonl"
     text = run("tune", model, "--shape", "x=64,4", "--trials", 3, "--records", records, "--threads", 1)

@@ -73,6 +73,7 @@ def test_a_model_is_rewritten_and_exported(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_objective_is_asked_for_by_name(tmp_path: Path) -> None:
     g = GraphBuilder()
     weights = [g.constant(np.ones((32, 32), np.float32)) for _ in range(2)]

@@ -67,6 +67,7 @@ def test_a_model_is_trained_and_written(files: Path) -> None:
     assert np.mean(model(data["x"][:32]).argmax(1) == data["label"][:32]) > 0.7
 
 
+@pytest.mark.slow
 def test_ranks_train_by_a_plan_that_is_searched_for(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
     monkeypatch.setattr(fit, "find_plan", partial(fit.find_plan, seconds=0.3))

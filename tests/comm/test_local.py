@@ -16,13 +16,14 @@ from burnish.comm import WorkerError, launch, thread_comms
 from burnish.comm.local import KINDS
 from burnish.errors import DataError, ParameterError
 from tests.comm import jobs
+from tests.marks import slow
 
 ROOT = Path(__file__).parents[2]
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 @EACH_KIND
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("workers", slow([1, 2, 3, 4], 2, 4))
 def test_collectives_give_what_numpy_gives(kind: str, workers: int) -> None:
     checks = launch(jobs.collectives, [()] * workers, kind)
     assert checks == [len(jobs.SHAPES) * len(jobs.REDUCED) * 3 + 5 * workers] * workers
@@ -98,10 +99,12 @@ def test_silence_ends_with_the_time_limit(kind: str) -> None:
     ("what", "words"),
     [
         ("shape", ("all_reduce sum float64 (2, 3)", "all_reduce sum float64 (3, 2)")),
-        ("dtype", ("all_gather_v float32", "all_gather_v float64")),
+        pytest.param("dtype", ("all_gather_v float32", "all_gather_v float64"), marks=pytest.mark.slow),
         ("op", ("all_reduce sum float64 (3,)", "all_reduce max float64 (3,)")),
         ("call", ("barrier", "broadcast from 1")),
-        ("large", ("all_reduce sum float64 (50000,)", "all_reduce sum float64 (50001,)")),
+        pytest.param(
+            "large", ("all_reduce sum float64 (50000,)", "all_reduce sum float64 (50001,)"), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_calls_that_do_not_match_are_refused_by_name(kind: str, what: str, words: tuple[str, str]) -> None:

@@ -52,6 +52,7 @@ def test_a_batch_is_of_32_rows_or_of_all(file: str, tmp_path: Path) -> None:
     assert fitted(perceptron(16), batch=16).report.left_out == 0
 
 
+@pytest.mark.slow
 def test_a_dimension_is_a_batch_within_its_bounds() -> None:
     for high, calls in ((64, 3), (10, 7)):
         graph = perceptron(dim("n", 1, high))
@@ -94,6 +95,7 @@ def test_batches_that_come_are_the_batch(file: str) -> None:
         fitted(file, {"x": np.zeros((0, 12), "f4"), "label": np.zeros(0, np.int64)})
 
 
+@pytest.mark.slow
 def test_workers_and_plans_have_the_same_batch(file: str) -> None:
     alone = fitted(file)
     found = fitted(file, workers=2, worker_kind="thread")

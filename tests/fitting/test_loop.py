@@ -168,6 +168,7 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
         fit(steps=1, model=perceptron(hidden=8)).restore(tmp_path / "best.safetensors")
 
 
+@pytest.mark.slow
 def test_a_network_of_torch_gets_its_weights_back() -> None:
     import torch
 

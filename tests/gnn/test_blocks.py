@@ -32,6 +32,7 @@ from burnish.runtime.steps import TensorSpec
 from burnish.train.optimizers import Adam
 from burnish.train.step import Train, training_graph
 from tests.gnn.references import small, weighted
+from tests.marks import slow
 
 BLOCK, CLASSES = 32, 4
 
@@ -103,7 +104,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat", "deep_gcn"])
+@pytest.mark.parametrize("kind", slow(["gcn", "sage", "gin", "gat", "deep_gcn"], "gin", "gat", "deep_gcn"))
 def test_blocks_are_the_whole(kind: str, tmp_path: Path) -> None:
     """In memory, and from a file with the least memory, by which features and edges come in blocks."""
     case = Case(kind, small(80))
@@ -122,7 +123,7 @@ def test_blocks_are_the_whole(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("symmetric", slow([False, True], True))
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
 def test_blocks_with_weights_of_edges_are_the_whole(kind: str, symmetric: bool, tmp_path: Path) -> None:
     case = Case(kind, weighted(small(80), symmetric))

@@ -15,6 +15,7 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from burnish.train.evaluation import without_dropout
 from tests.gnn.references import small, weighted
+from tests.marks import slow
 
 
 def random_graph(vertices: int, edges: int, weights: bool, seed: int = 0) -> bn.gnn.Graph:
@@ -26,7 +27,7 @@ def random_graph(vertices: int, edges: int, weights: bool, seed: int = 0) -> bn.
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "commnet", "gat", "deep_gcn"])
-@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("weights", slow([False, True], True))
 def test_one_module_takes_graphs_of_any_size(kind: str, weights: bool, tmp_path: Path) -> None:
     like = random_graph(400, 8000, weights)
     net = bn.gnn.network(kind, 12, 4, hidden=16, weighted=weights and kind == "gat")
@@ -65,6 +66,7 @@ def test_a_trained_network_compiles_from_a_file_and_of_workers(tmp_path: Path) -
         bn.gnn.graph_inputs(bn.compile(b.build(b.add("relu", b.input("x", (2, 3))))), graph)
 
 
+@pytest.mark.slow
 def test_open_graph_networks_are_compared_at_several_sizes() -> None:
     net = bn.gnn.network("sage", 12, 4, hidden=8)
     model = open_model(net, size_of(random_graph(50, 300, False)))

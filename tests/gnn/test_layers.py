@@ -15,6 +15,7 @@ from burnish.gnn.run.feeds import inputs_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.gradient import gradients
 from tests.gnn.references import weighted
+from tests.marks import slow
 
 LAYERS: list[Layer] = [
     GCN(3), GCN(3, "tanh", residual=True), GCN(4, "tanh", residual=True), SAGE(3, "tanh"), SAGE(3, reduction="sum"),
@@ -36,13 +37,13 @@ def directed(seed: int = 0) -> Graph:
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-@pytest.mark.parametrize("before", [False, True], ids=["product first", "sum first"])
+@pytest.mark.parametrize("before", slow([False, True], True), ids=["product first", "sum first"])
 def test_gradients_are_differences(layer: Layer, before: bool) -> None:
     check_gradients(layer, before, directed())
 
 
 @pytest.mark.parametrize("layer", [*(layer for layer in LAYERS if layer.weighted), *ATTENTION], ids=str)
-@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("symmetric", slow([False, True], True))
 def test_gradients_with_weights_of_edges_are_differences(layer: Layer, symmetric: bool) -> None:
     graph = weighted(directed(), symmetric)
     assert graph.symmetric == symmetric

@@ -20,6 +20,7 @@ from burnish.train.optimizers import Adam
 from burnish.train.step import Train
 from tests.gnn.references import Reference
 from tests.gnn.test_blocks import Interpreted
+from tests.marks import slow_except
 
 KINDS = ("gcn", "sage", "gin", "gat")
 VERTICES, ALONE = 40, 10
@@ -46,7 +47,7 @@ def made(kind: str, graph: Graph) -> Network:
     return network(kind, graph.width, graph.classes, hidden=4, heads=2, dropout=0.0, seed=1)
 
 
-@pytest.mark.parametrize("kind", ["gcn", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[1:])])
+@pytest.mark.parametrize("kind", slow_except(KINDS, "gcn"))
 def test_losses_of_a_messy_graph(kind: str) -> None:
     graph = messy()
     net = made(kind, graph)
@@ -54,7 +55,7 @@ def test_losses_of_a_messy_graph(kind: str) -> None:
     np.testing.assert_allclose(fit(net, graph, epochs=4, threads=1).report.losses, wanted, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_except(KINDS, "gcn", "gat"))
 @pytest.mark.parametrize("block", [None, 4])
 def test_losses_of_shares_without_edges(kind: str, block: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of four workers has only vertices without edges."""

@@ -11,6 +11,7 @@ from burnish.errors import DataError, ParameterError
 from burnish.gnn.data.cost import FEATURES
 from burnish.gnn.data.partition import LayerSeconds, Partitioner, equal_edges, equal_vertices
 from burnish.gnn.run.train import GraphOptions
+from tests.marks import slow
 
 TRAINED = bn.gnn.block_model(600, 3000, 4, 12, seed=0)
 UNSEEN = replace(bn.gnn.rmat(700, 6000, 4, 12, seed=1), labels=None, train=None, validation=None, test=None)
@@ -27,7 +28,7 @@ def learned() -> Partitioner:
     return partitioner
 
 
-@pytest.mark.parametrize("kind", ["gcn", pytest.param("gin", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", slow(["gcn", "gin"], "gin"))
 def test_logits_by_workers_are_those_of_one(kind: str) -> None:
     network = bn.gnn.network(kind, 12, 4, hidden=8)
     alone = bn.gnn.logits_of(network, UNSEEN)

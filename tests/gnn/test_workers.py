@@ -36,6 +36,7 @@ from burnish.train.optimizers import Adam
 from burnish.train.step import Train
 from tests.gnn.references import Reference, small, weighted
 from tests.gnn.test_blocks import Interpreted
+from tests.marks import slow_except
 
 TIMEOUT = 120.0
 
@@ -45,7 +46,9 @@ def threaded(*given: Any, **more: Any) -> Fitted:
     return fit(*given, worker_kind="thread", **more)
 
 
-@pytest.mark.parametrize("kind", ["gcn", "gat", "gcn with weights", "gat with weights"])
+@pytest.mark.parametrize(
+    "kind", slow_except(["gcn", "gat", "gcn with weights", "gat with weights"], "gcn with weights")
+)
 def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a directed graph, whose out-edges are other ones than its in-edges, with vertices to evaluate with."""
     monkeypatch.setattr(programs, "compile", Interpreted)

@@ -30,6 +30,7 @@ from burnish.schedule.schedule import Schedule
 from burnish.simulators.gpu.emulator import GridEmulator
 from tests.gpu.cases import SM80, Case, check
 from tests.gpu.test_barriers import coded
+from tests.marks import slow
 
 SM90 = target("cuda:sm_90a")
 HALVES = ("float16", "float16")
@@ -58,7 +59,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("name", slow(GROUPS, "several blocks", "columns"))
 def test_products_of_groups_of_warps_are_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes, tile, stages = GROUPS[name]
     case = Case("matmul", shapes, {}, ("bfloat16", "bfloat16"), choice={"tile": tile, "stages": stages})

@@ -27,6 +27,7 @@ from burnish.runtime.gpu.records import LaunchCounts
 from burnish.simulators.gpu.emulator import GridEmulator
 from tests.gpu.cases import SM80, TF32
 from tests.gpu.test_barriers import KNOWN
+from tests.marks import slow, slow_except
 
 SM90 = target("cuda:sm_90a")
 GRADIENTS = ("row_attention_query_gradient", "row_attention_key_gradient")
@@ -102,7 +103,7 @@ CASES = {
 }
 
 
-FAST = ("plain", "causal", "shared", "rounded")
+FAST = ("causal", "shared")
 
 
 def machine_of(case: Sizes, machine: Target = SM80) -> Target:
@@ -134,7 +135,7 @@ def checked(name: str, op: str) -> LaunchCounts:
 
 
 @pytest.mark.parametrize("op", GRADIENTS)
-@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize("name", slow_except(CASES, *FAST))
 def test_gradients_are_those_of_float64(name: str, op: str) -> None:
     checked(name, op)
 
@@ -191,7 +192,7 @@ DEFAULTS = {
 
 @pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
 @pytest.mark.parametrize("machine", [SM80, SM90], ids=["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", [n if n == "causal" else pytest.param(n, marks=pytest.mark.slow) for n in DEFAULTS])
+@pytest.mark.parametrize("name", slow_except(DEFAULTS, "causal"))
 def test_defaults_spill_nothing(name: str, machine: Target) -> None:
     machine = machine_of(DEFAULTS[name], machine)
     for op in GRADIENTS:
@@ -212,7 +213,7 @@ LOGARITHMS = {
 }
 
 
-@pytest.mark.parametrize("name", LOGARITHMS)
+@pytest.mark.parametrize("name", slow(LOGARITHMS, "warpgroup_attention"))
 def test_logarithms_of_sums_are_stored_beside_results(name: str) -> None:
     machine, dtype, rows, choice = LOGARITHMS[name]
     template = {"split": "attention", "rounded": "tensor_attention"}.get(name, name)

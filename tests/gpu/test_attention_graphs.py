@@ -19,6 +19,7 @@ from burnish.pipeline.kernel import outline
 from burnish.simulators.gpu.emulator import GridEmulator, emulated
 from tests.gpu.attentions import attended
 from tests.gpu.cases import check
+from tests.marks import slow_except
 
 attend = torch.nn.functional.scaled_dot_product_attention
 H100 = target("cuda:sm_90a")
@@ -83,7 +84,7 @@ def test_attention_is_one_kernel_of_its_operands(name: str) -> None:
     assert form is not None and form.sizes[:2] == ((2, 2) if name == "decoded" else (4, 96))  # heads that share keys
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", slow_except(FORMS, "causal", "decoded"))
 def test_attention_of_pytorch_is_right(name: str) -> None:
     given = operands(name, torch.float16)
     module = bn.compile(Called(FORMS[name][0]), given, target=emulated(target("cuda:sm_80")))
@@ -132,6 +133,7 @@ class Encoder(torch.nn.Module):  # type: ignore[misc, name-defined]
 LOWEST = float(torch.finfo(torch.float16).min)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [-10000.0, pytest.param(LOWEST, marks=pytest.mark.slow)])
 def test_keys_that_ten_thousand_hides_are_not_loaded(hidden: float) -> None:
     torch.manual_seed(0)
@@ -151,7 +153,12 @@ def test_keys_that_ten_thousand_hides_are_not_loaded(hidden: float) -> None:
     assert loaded[0] > loaded[1]
 
 
-@pytest.mark.parametrize(("rows", "machine"), [(32, "cuda:sm_80"), (1, "cuda:sm_80"), (64, "cuda:sm_90a")])
+SLOW = [
+    pytest.param(rows, machine, marks=pytest.mark.slow) for rows, machine in ((32, "cuda:sm_80"), (64, "cuda:sm_90a"))
+]
+
+
+@pytest.mark.parametrize(("rows", "machine"), [(1, "cuda:sm_80"), *SLOW])
 def test_keys_behind_the_end_of_a_sequence_are_not_loaded(rows: int, machine: str) -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 1, n, 32, dtype=torch.float16) for n in (rows, 160, 160))

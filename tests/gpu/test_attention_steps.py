@@ -86,7 +86,8 @@ def test_windows_and_shared_heads_are_gathered() -> None:
         np.testing.assert_allclose(other[b_], one[a], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_gradients_err_no_more_than_pytorchs_of_halves(dtype: str) -> None:
     graph = GraphBuilder()
     shape = (1, 2, 48, 32)
@@ -120,7 +121,7 @@ def test_what_is_no_attention_stays() -> None:
     assert "softmax" in {n.op for n in gather_attention(graph).nodes}, "the shares are a result"
 
 
-@pytest.mark.parametrize("precision", [None, "bfloat16"])
+@pytest.mark.parametrize("precision", [pytest.param(None, marks=pytest.mark.slow), "bfloat16"])
 def test_a_step_on_a_gpu_is_the_cpus(precision: str | None) -> None:
     graph = layer(True)
     recipe = bn.Train("mse", bn.SGD(0.1), precision=precision, parameters=("w", "bias"))
@@ -136,6 +137,7 @@ def test_a_step_on_a_gpu_is_the_cpus(precision: str | None) -> None:
     assert (kinds.count("tensor_attention_gradient") == 2) == (precision is not None), "float32 is strict"
 
 
+@pytest.mark.slow
 def test_gradients_of_float32_are_on_tensor_cores_where_products_may_round() -> None:
     graph, recipe = layer(True), bn.Train("mse", bn.SGD(0.1), parameters=("w", "bias"))
     own, rough = target("cuda:sm_80,tf32"), 5e-3

@@ -10,6 +10,7 @@ from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import target
 from burnish.pipeline.plan import plan_kernels
 from burnish.simulators.gpu.emulator import emulated
+from tests.marks import slow
 
 GPU = target("cuda:sm_90a")
 
@@ -23,7 +24,7 @@ def layers(depth: int = 3) -> Graph:
     return b.build(x)
 
 
-@pytest.mark.parametrize("precision", [None, "float16"])
+@pytest.mark.parametrize("precision", slow([None, "float16"], "float16"))
 def test_updates_of_all_parameters_are_few_launches(precision: str | None) -> None:
     recipe = bn.Train("mse", bn.AdamW(0.01), precision=precision, clip_norm=1.0)
     there, here = (bn.compile(layers(), train=recipe, target=t) for t in (emulated(GPU), "cpu"))

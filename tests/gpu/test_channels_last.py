@@ -17,6 +17,7 @@ from burnish.graph import Graph, GraphBuilder
 from burnish.graph.channels import padded_channels
 from burnish.machines.target import target
 from burnish.simulators.gpu.emulator import emulated
+from tests.marks import slow
 from tools.launches import KernelWork, LaunchTotals, counted, totals
 
 KINDS: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -102,9 +103,9 @@ def numpy_of(dtype: str) -> Any:
     [
         ("stem", "float16", "cuda:sm_80", "tensor_product"),
         ("grouped", "bfloat16", "cuda:sm_80", "tensor_product"),
-        ("phases", "float16", "cuda:sm_90a", "_product"),
+        pytest.param("phases", "float16", "cuda:sm_90a", "_product", marks=pytest.mark.slow),
         ("residual", "bfloat16", "cuda:sm_90a", "_product"),
-        ("grouped", "float32", "cuda:sm_90a,tf32", "_product"),
+        pytest.param("grouped", "float32", "cuda:sm_90a,tf32", "_product", marks=pytest.mark.slow),
     ],
 )
 def test_convolutions_are_right_on_coroutines(
@@ -122,7 +123,7 @@ def test_convolutions_are_right_on_coroutines(
     assert error < 4 * 2 ** (-8 if dtype == "bfloat16" else -11)
 
 
-@pytest.mark.parametrize("left", ["int8", "uint8"])
+@pytest.mark.parametrize("left", slow(["int8", "uint8"], "int8"))
 def test_bytes_are_multiplied_exactly(left: str, tmp_path: Path) -> None:
     rng, b = np.random.default_rng(0), GraphBuilder()
     low, high = np.iinfo(left).min, np.iinfo(left).max

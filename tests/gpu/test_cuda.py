@@ -90,7 +90,7 @@ def test_addresses_are_multiples_of_what_is_moved_at_once(
     assert bool(odd) == bool(back) == (width == 3)  # rows of 12 bytes
 
 
-@pytest.mark.parametrize("train", [None, TRAIN], ids=["inference", "training"])
+@pytest.mark.parametrize("train", [None, pytest.param(TRAIN, marks=pytest.mark.slow)], ids=["inference", "training"])
 def test_gpus_of_a_plan_exchange_messages(train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks on an emulated driver, against one process by the definitions."""
     graph = NETWORKS["mlp"]()

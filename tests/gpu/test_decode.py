@@ -17,6 +17,7 @@ from burnish.graph.graph import GraphBuilder
 from burnish.machines.target import target
 from burnish.runtime.executable import KernelCall
 from burnish.simulators.gpu.emulator import emulated
+from tests.marks import slow
 from tools.launches import counted
 
 nn = torch.nn
@@ -82,7 +83,7 @@ def test_tokens_one_after_another_are_torchs_and_caches_are_written_in_place() -
             np.testing.assert_allclose(module(*given(token, place)), net(*given(token, place)), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", slow(["float32", "bfloat16"], "float32"))
 def test_a_layer_is_few_launches(dtype: str) -> None:
     """As many as inductor makes of it, or fewer, at the size of GPT-2: 768 wide, 512 tokens before."""
     machine, found = target("cuda:sm_90a"), []

@@ -12,6 +12,7 @@ from burnish.codegen.ptxas import find_ptxas, resources
 from burnish.errors import ArtifactError, TargetError
 from burnish.machines.target import target
 from tests.gpu.cases import SM80, TF32, Case, check
+from tests.marks import slow
 
 WINDOW = {"pads": (1, 1, 1, 1), "strides": (1, 1)}
 CASES = {
@@ -55,7 +56,7 @@ CASES = {
 ROUNDED = {"halves": 2e-3, "half_vector": 2e-3, "bfloats": 1e-2, "tf32": 4e-3}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow(CASES, "deep_transposed_convolution"))
 def test_kernels_are_right(name: str) -> None:
     case, template = CASES[name]
     assert case.program()[1] == template

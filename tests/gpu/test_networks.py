@@ -14,6 +14,7 @@ from burnish.errors import MissingDependencyError
 from burnish.graph import Graph, GraphBuilder
 from burnish.machines.target import target
 from burnish.simulators.gpu.emulator import GridEmulator, emulated
+from tests.marks import slow
 
 
 class Net:
@@ -137,7 +138,7 @@ def compare(name: str, folder: Path | None = None) -> float:
 SLOW = ("residual", "attention", "inverted", "fire", "gpt")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NETWORKS])
+@pytest.mark.parametrize("name", slow(NETWORKS, *SLOW))
 def test_networks_are_right_on_coroutines(name: str, tmp_path: Path) -> None:
     assert compare(name, tmp_path) < 1e-4
 

@@ -61,6 +61,7 @@ def test_each_size_is_compiled_once_and_parameters_are_shared(tmp_path: Path) ->
     assert repr(module) == "ModuleBySize(closed)"
 
 
+@pytest.mark.slow
 def test_states_go_along_and_are_saved(tmp_path: Path) -> None:
     recipe, y = bn.Train("mse", bn.Adam(0.01), memory_budget="1MB"), np.ones((6, 4), "f4")
     step = bn.compile(layers(), target=GPU, train=recipe, cache_dir=tmp_path / "cache")

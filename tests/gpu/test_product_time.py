@@ -24,6 +24,7 @@ from burnish.lower.threads import launches
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
 from tests.gpu.cases import SM80, Case, check, execute
+from tests.marks import slow, slow_except
 
 H100 = target("cuda:sm_90a")
 STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "gpu-products-h200.json"
@@ -135,7 +136,10 @@ def test_large_products_take_groups_of_warps_and_large_tiles() -> None:
     assert old.name == "tensor_product"
 
 
-@pytest.mark.parametrize("tile", [(16, 64), (16, 256), (32, 128), (16, 16), (64, 32)], ids=str)
+TILES = [(16, 64), (16, 256), (32, 128), (16, 16), (64, 32)]
+
+
+@pytest.mark.parametrize("tile", slow_except(TILES, (16, 64), (16, 16)), ids=str)
 @pytest.mark.parametrize("rows", [1, 9])
 def test_tiles_of_few_rows_are_right(rows: int, tile: tuple[int, int]) -> None:
     knobs = {"tile_m": tile[0], "tile_n": tile[1], "stages": 3}
@@ -143,7 +147,7 @@ def test_tiles_of_few_rows_are_right(rows: int, tile: tuple[int, int]) -> None:
     check(Case("matmul", [(rows, 192), (192, 136)], {}, halves, "tensor_product", knobs), 2e-3)
 
 
-@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("transpose_b", slow([False, True], True))
 @pytest.mark.parametrize(
     ("template", "knobs"), [("tensor_product", {"tile_n": 32}), ("warpgroup_product", {"tile": "64x192"})]
 )

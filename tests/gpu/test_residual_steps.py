@@ -47,11 +47,8 @@ def recipe(precision: str | None) -> bn.Train:
     return bn.Train("mse", bn.SGD(0.05, momentum=0.9), precision=precision)
 
 
-@pytest.mark.parametrize(
-    ("precision", "split"),
-    [("bfloat16", True), pytest.param("bfloat16", False, marks=pytest.mark.slow),
-     pytest.param(None, True, marks=pytest.mark.slow), pytest.param(None, False, marks=pytest.mark.slow)],
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "split"), [("bfloat16", True), ("bfloat16", False), (None, True), (None, False)])
 def test_steps_are_right(precision: str | None, split: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With gradients of weights as they are, and as two partial sums each, whatever is predicted of these."""
     if split:

@@ -25,6 +25,7 @@ from burnish.runtime.gpu.records import LaunchCounts
 from tests.gpu.attentions import Attended, attended
 from tests.gpu.cases import SM80, TF32, execute
 from tests.gpu.test_barriers import KNOWN, run
+from tests.marks import slow_except
 
 SM90 = target("cuda:sm_90a")
 SMALL = {"warps": 1, "tiles": 1, "keys": 32, "stages": 2}
@@ -74,13 +75,16 @@ def checked(name: str) -> LaunchCounts:
     return counts
 
 
-@pytest.mark.parametrize("name", ["plain", "tails", "causal", "masked", "wide", "across", "rounded"])
+WARPS = ["plain", "tails", "causal", "masked", "wide", "across", "rounded"]
+
+
+@pytest.mark.parametrize("name", slow_except(WARPS, "tails", "causal", "masked"))
 def test_attention_by_warps_is_right(name: str) -> None:
     counts = checked(name)
     assert counts.conflicts_per_ideal == 1.0 or name in ("tails", "wide")
 
 
-@pytest.mark.parametrize("name", ["groups", "panels", "long", "across_groups"])
+@pytest.mark.parametrize("name", slow_except(["groups", "panels", "long", "across_groups"], "groups"))
 def test_attention_by_groups_of_warps_is_right(name: str) -> None:
     assert checked(name).conflicts_per_ideal == 1.0
 
@@ -134,7 +138,7 @@ def test_defaults_spill_nothing(case: Attended, template: str) -> None:
 
 @pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
 @pytest.mark.parametrize("machine", [TF32, SM90.with_precision("tf32")], ids=["sm_80", "sm_90a"])
-@pytest.mark.parametrize("width", [64, 128, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("width", slow_except([64, 128, 256], 64))
 def test_defaults_of_float32_spill_nothing(width: int, machine: Target) -> None:
     match = first_match(attended(1024, 1024, width, heads=16, causal=True).task(), machine)
     assert match.name == "tensor_attention"

@@ -20,7 +20,11 @@ number of layers: `python -m tools.launches --layers N`. Ours are with the optim
 
 @pytest.mark.parametrize(
     ("name", "launches", "megabytes"),
-    [("gpt", 67, 5100), ("bert", 57, 2150), pytest.param("resnet18", 191, 5700, marks=pytest.mark.slow)],
+    [
+        pytest.param("gpt", 67, 5100, marks=pytest.mark.slow),
+        ("bert", 57, 2150),
+        pytest.param("resnet18", 191, 5700, marks=pytest.mark.slow),
+    ],
 )
 def test_launches_and_tensor_cores_of_a_step(name: str, launches: int, megabytes: float) -> None:
     from tools.launches import training_steps
@@ -67,7 +71,7 @@ INDUCTOR = {"resnet18": 40, "resnet50": 105, "bert_base": 121, "gpt": 43}
 @pytest.mark.parametrize(
     ("name", "batch", "launches", "megabytes"),
     [
-        ("resnet18", 1, 36, 38),
+        pytest.param("resnet18", 1, 36, 38, marks=pytest.mark.slow),
         pytest.param("resnet18", 64, 26, 910, marks=pytest.mark.slow),
         pytest.param("resnet50", 1, 80, 110, marks=pytest.mark.slow),
         pytest.param("resnet50", 64, 60, 3800, marks=pytest.mark.slow),

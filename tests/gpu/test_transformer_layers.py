@@ -17,6 +17,7 @@ from burnish.lower.threads import launches
 from burnish.machines.target import target
 from burnish.pipeline.kernel import outline
 from burnish.simulators.gpu.emulator import emulated
+from tests.marks import slow
 
 functional, nn = torch.nn.functional, torch.nn
 H100 = target("cuda:sm_90a")
@@ -63,7 +64,10 @@ def kernels(layer: Any, x: Any) -> list[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize(("causal", "tokens", "dtype"), [(False, 128, torch.float16), (True, 512, torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("causal", "tokens", "dtype"),
+    [pytest.param(False, 128, torch.float16, marks=pytest.mark.slow), (True, 512, torch.bfloat16)],
+)
 def test_a_layer_is_seven_kernels(causal: bool, tokens: int, dtype: Any) -> None:
     """Queries, keys and values; attention; its output and the sum; two norms; two products, of which one is split.
 
@@ -87,7 +91,7 @@ def test_queries_keys_and_values_are_one_product_on_grids_alone() -> None:
     assert sum(node.op == "matmul" for node in optimize(wide, target=H100).nodes) == counts[1]
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", slow([False, True], False))
 def test_a_small_layer_is_right(causal: bool) -> None:
     torch.manual_seed(0)
     layer, x = Layer(32, 2, causal).half().eval(), torch.randn(1, 20, 32, dtype=torch.float16)

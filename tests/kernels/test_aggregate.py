@@ -24,6 +24,7 @@ from burnish.loops.verify import verify
 from burnish.machines.target import host
 from burnish.ops import OPERATORS
 from burnish.schedule.schedule import Schedule
+from tests.marks import slow
 
 Native = Callable[..., dict[str, np.ndarray]]
 
@@ -65,7 +66,7 @@ def features(count: int, width: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
 
 
-@pytest.mark.parametrize("width", [1, 3, 16, 40, 64, 602])
+@pytest.mark.parametrize("width", slow([1, 3, 16, 40, 64, 602], 16, 64))
 @pytest.mark.parametrize("reduction", ["sum", "mean", "max"])
 def test_vertex_by_vertex(native: Native, width: int, reduction: str) -> None:
     offsets, sources = graph(70, 50, [0, 3, 1, 0, 40, 2])
@@ -208,7 +209,7 @@ def blocks(offsets: np.ndarray, sources: np.ndarray, count: int, rows: int) -> d
 
 @pytest.mark.parametrize("width", [1, 16, 40, 64, 100])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("rows", [7, 64])
+@pytest.mark.parametrize("rows", slow([7, 64], 64))
 def test_block_by_block(native: Native, width: int, reduction: str, rows: int) -> None:
     offsets, sources = graph(70, 50, [0, 3, 1, 0, 90, 2])
     x = features(50, width)
@@ -249,7 +250,7 @@ def test_block_by_block_with_weights(native: Native, width: int) -> None:
 
 
 @pytest.mark.parametrize("heads, size", [(8, 8), (8, 16), (1, 41), (3, 5)])
-@pytest.mark.parametrize("slope", [0.2, 1.0])
+@pytest.mark.parametrize("slope", slow([0.2, 1.0], 1.0))
 @pytest.mark.parametrize("both", [False, True])
 def test_attention_block_by_block(native: Native, heads: int, size: int, slope: float, both: bool) -> None:
     offsets, sources = graph(40, 30, [7, 0, 90])

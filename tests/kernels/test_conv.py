@@ -22,6 +22,7 @@ from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import compile_program, packing, schedule
 from burnish.runtime.elf import parse
+from tests.marks import slow
 
 ELF_MACHINES = {"x86": 62, "aarch64": 183, "riscv": 243}  # e_machine
 MACHINES = {name: ELF_MACHINES[machine.name] for name, (machine, _) in MODELS.items() if machine.kind == "cpu"}
@@ -41,7 +42,7 @@ def task_of(out: Tensor, lanes: int) -> KernelTask:
     return KernelTask("kernel", inputs, (out,), "conv2d", blocked, frozenset({"w", "b"}))
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("machine", slow(MACHINES, "x86-64-v4", "cascadelake"))
 def test_code_for_other_machines(machine: str) -> None:
     """A padded convolution is scheduled for the machine's vectors, computes the same, and becomes its object code."""
     there = target(machine)

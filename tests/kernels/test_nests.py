@@ -28,6 +28,7 @@ from burnish.machines.target import target
 from burnish.ops import OPERATORS
 from burnish.schedule.nest import sites
 from burnish.schedule.schedule import Schedule
+from tests.marks import slow
 
 MACHINE = target("x86-64-v4")
 LANES = MACHINE.lanes
@@ -190,7 +191,7 @@ def described(nest: CandidateNests, row: int, copied: int) -> list[tuple[int, st
     return loops
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", slow(TASKS, "raw winograd"))
 def test_nests_are_those_of_the_schedules(name: str) -> None:
     """Loops in order with extents and annotations, and the distance every load moves in each."""
     template, task = template_named(TASKS[name][0]), TASKS[name][1]

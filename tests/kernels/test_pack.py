@@ -18,6 +18,7 @@ from burnish.loops.sizes import dim
 from burnish.machines.target import host, target
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
+from tests.marks import slow
 
 Native = Callable[..., dict[str, np.ndarray]]
 NARROW = "cpu,-amx"  # without matrix tiles, whichever machine this is
@@ -125,7 +126,7 @@ def assert_close(found: np.ndarray, graph: Graph, feeds: Mapping[str, np.ndarray
 
 
 @pytest.mark.parametrize("edge", ["start", "end"])
-@pytest.mark.parametrize("machine", ["cpu", NARROW])
+@pytest.mark.parametrize("machine", slow(["cpu", NARROW], NARROW))
 @pytest.mark.parametrize("name", LAYERS)
 def test_kernels_stay_within_packed_weights(name: str, machine: str, edge: str, native: Native) -> None:
     graph, feeds = graph_of(LAYERS[name], constant=False)
@@ -166,7 +167,7 @@ ALGORITHMS = (
 
 
 @pytest.mark.parametrize("edge", ["start", "end"])
-@pytest.mark.parametrize("name", ["dense", "odd", "strided", "stem", "groups-of-vectors"])
+@pytest.mark.parametrize("name", slow(["dense", "odd", "strided", "stem", "groups-of-vectors"], "odd", "stem"))
 @pytest.mark.parametrize("label", ALGORITHMS)
 def test_every_algorithm_transforms_its_weights(label: str, name: str, edge: str, native: Native) -> None:
     graph, feeds = graph_of(LAYERS[name], constant=False)

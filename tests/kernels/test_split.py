@@ -23,6 +23,7 @@ from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import schedule
 from burnish.schedule.schedule import Schedule
+from tests.marks import slow
 
 TILES = frozenset({"amx-bf16", "amx-tile"})
 MACHINE = replace(target("x86-64-v4"), features=target("x86-64-v4").features | TILES)
@@ -88,13 +89,13 @@ def interpreted(program: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.nda
     return run_program(program, arrays, REFERENCES)
 
 
-@pytest.mark.parametrize("in_blocks", ["x out", ""])
+@pytest.mark.parametrize("in_blocks", slow(["x out", ""], ""))
 def test_a_convolution_by_the_interpreter(in_blocks: str) -> None:
     out = convolution((1, 16, 4, 3), (5, 16, 2, 1), pads=(1, 0, 0, 0), rows=2)
     check(out, "split_conv2d", interpreted, in_blocks=in_blocks)
 
 
-@pytest.mark.parametrize("in_blocks", ["out", ""])
+@pytest.mark.parametrize("in_blocks", slow(["out", ""], ""))
 def test_a_stem_by_the_interpreter(in_blocks: str) -> None:
     out = stem((1, 3, 4, 5), (5, 3, 2, 2), strides=(2, 1), pads=(0, 1, 0, 0))
     check(out, "split_stem", interpreted, in_blocks=in_blocks)
@@ -105,7 +106,7 @@ def test_a_product_by_the_interpreter() -> None:
 
 
 @needs_tiles
-@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("edge", slow(["start", "end"], "start"))
 @pytest.mark.parametrize("in_blocks", ["x out", "x", "out", ""])
 @pytest.mark.parametrize(
     ("x", "w", "attrs"),
@@ -129,7 +130,7 @@ def test_native_convolutions(
 @pytest.mark.parametrize("tiles_n", [1, 2])
 @pytest.mark.parametrize("tiles_m", [1, 2])
 @pytest.mark.parametrize("outer", ["oc", "block"])
-@pytest.mark.parametrize("in_blocks", ["x out", ""])
+@pytest.mark.parametrize("in_blocks", slow(["x out", ""], ""))
 def test_every_choice_of_tiles(native: Native, tiles_n: int, tiles_m: int, outer: str, in_blocks: str) -> None:
     out = convolution((1, 32, 9, 9), (60, 32, 3, 3), pads=(1, 1, 1, 1), rows=5)
     check(out, "split_conv2d", native, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": outer}, in_blocks)

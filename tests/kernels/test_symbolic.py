@@ -24,6 +24,7 @@ from burnish.lower.pipeline import lower
 from burnish.machines.target import host, target
 from burnish.pipeline.kernel import compile_task, scheduled_program
 from burnish.schedule.schedule import Call
+from tests.marks import slow, slow_except
 
 HIGH = 40
 Types = Sequence[tuple[tuple[Any, ...], str]]
@@ -91,7 +92,7 @@ def edges(program: LoopProgram) -> list[int]:
     return sorted(n for n in {1, 2, 7, HIGH - 1, HIGH} | around if 1 <= n <= HIGH)
 
 
-@pytest.mark.parametrize("hint", [7, 30])
+@pytest.mark.parametrize("hint", slow([7, 30], 30))
 @pytest.mark.parametrize("name", TASKS)
 def test_one_kernel_is_right_at_every_size_between_forbidden_pages(
     name: str, hint: int, native: Callable[..., dict[str, np.ndarray]]
@@ -109,7 +110,7 @@ def test_one_kernel_is_right_at_every_size_between_forbidden_pages(
             np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * np.abs(expected).max(), err_msg=f"n = {n}")
 
 
-@pytest.mark.parametrize("high", [2, 3, 8])
+@pytest.mark.parametrize("high", slow_except([2, 3, 8], 3))
 @pytest.mark.parametrize("name", TASKS)
 def test_a_dimension_of_few_sizes_has_the_kernel_of_many(
     name: str, high: int, native: Callable[..., dict[str, np.ndarray]]
@@ -125,7 +126,7 @@ def test_a_dimension_of_few_sizes_has_the_kernel_of_many(
         np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * np.abs(expected).max(), err_msg=f"n = {n}")
 
 
-@pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64-neoverse-n1"])
+@pytest.mark.parametrize("machine", slow(["x86-64-v3", "aarch64-neoverse-n1"], "x86-64-v3"))
 @pytest.mark.parametrize("name", ["dense", "product", "vector", "norm", "batched"])
 def test_lowered_programs_mean_the_same_for_other_machines(name: str, machine: str) -> None:
     task = TASKS[name](dim("n", 1, 12, hint=9))

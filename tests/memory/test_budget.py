@@ -15,7 +15,7 @@ from burnish.memory.work import Work, WorkItem
 from tests.memory.works import chain
 
 
-@pytest.mark.parametrize(("seed", "skip"), [(0, 0), (1, 4)])
+@pytest.mark.parametrize(("seed", "skip"), [pytest.param(0, 0, marks=pytest.mark.slow), (1, 4)])
 def test_budgets_are_kept_and_more_memory_is_never_slower(seed: int, skip: int) -> None:
     work = chain(12, seed, skip)
     whole = Planner(work).unplanned
@@ -33,7 +33,7 @@ def test_budgets_are_kept_and_more_memory_is_never_slower(seed: int, skip: int) 
 
 
 def test_the_smallest_budget_is_named_and_can_be_kept() -> None:
-    work = replace(chain(16), nbytes=tuple(n - 4 for n in chain(16).nbytes))  # no whole cache lines
+    work = replace(chain(10), nbytes=tuple(n - 4 for n in chain(10).nbytes))  # no whole cache lines
     least = Planner(work).least.arena
     assert Planner(work).within(least).arena <= least
     with pytest.raises(ParameterError, match=rf"memory_budget: found {least - 1} bytes .*; allowed: {least} bytes"):
@@ -187,7 +187,7 @@ def test_no_two_live_copies_share_a_block_but_in_place(seed: int) -> None:
 
 
 def test_strategies_by_name() -> None:
-    work = chain(40, skip=8)
+    work = chain(24, skip=8)
     found = strategies(work)
     assert [*found] == ["none", "inplace", "sharing", "packed", "drop-cheap", "sublinear", "least"]
     assert found["none"].arena == sum(work.nbytes)

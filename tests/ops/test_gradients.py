@@ -396,7 +396,15 @@ def directional(graph: Graph, of: Sequence[str], feeds: Mapping[str, np.ndarray]
         assert abs((found[gradient] * direction).sum() - wanted) <= 1e-6 * max(1.0, abs(wanted)), name
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+CUBIC = {c for c in map(str, CASES) if c.startswith("grid_sample-2x3x4x5-") and "mode=cubic" in c}
+
+
+def marked(cases: Sequence[Case]) -> list[Any]:
+    """Cases as parameters; images of cubic samples are slow."""
+    return [pytest.param(c, marks=pytest.mark.slow) if str(c) in CUBIC else c for c in cases]
+
+
+@pytest.mark.parametrize("case", marked(CASES), ids=str)
 def test_gradients_equal_differences(case: Case) -> None:
     graph, feeds, of = graph_of(case)
     wrt = [name for name, a in feeds.items() if a.dtype == np.float64]
@@ -422,7 +430,7 @@ def test_few_operators_have_a_rule_of_their_own() -> None:
 RULED = [c for c in CASES if has_rule(OPERATORS[c.op]) and OPERATORS[c.op].extern is None]
 
 
-@pytest.mark.parametrize("case", RULED, ids=str)
+@pytest.mark.parametrize("case", marked(RULED), ids=str)
 def test_a_rule_gives_what_the_definition_does(case: Case) -> None:
     graph, feeds, of = graph_of(case)
     wrt = [name for name, a in feeds.items() if a.dtype == np.float64]

@@ -159,6 +159,7 @@ def test_a_measured_plan_is_the_faster_one_and_says_so(tmp_path, monkeypatch):
         assert not faster.is_data_parallel and faster.measured["plan"] == 500.0
 
 
+@pytest.mark.slow
 def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkeypatch):
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
     ranks, here, model = (

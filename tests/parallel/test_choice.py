@@ -97,6 +97,7 @@ def test_why_there_is_no_pipeline() -> None:
     assert [*alone.considered] == ["splits"]
 
 
+@pytest.mark.slow
 def test_the_best_pipeline_is_timed_beside_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
     timed: dict[str, float] = {}

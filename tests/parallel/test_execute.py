@@ -36,6 +36,7 @@ from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
 from burnish.train.precision import MixedPrecision
 from burnish.train.step import Train
+from tests.marks import slow
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone, weight
 
 NEAR = 1e-6
@@ -58,7 +59,10 @@ def run_steps(comm: Comm, executable: Executable, batch: dict[str, np.ndarray], 
     return {name: step.state[name] for name in step.state}
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("mlp", 4), ("cnn", 2), ("attention", 2), ("lstm", 2)])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [("mlp", 4), ("cnn", 2), *(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("attention", "lstm"))],
+)
 def test_compiled_programs_train_to_the_weights_of_one_process(name: str, ranks: int) -> None:
     step, made = compiled(name, ranks, seed=11)
     batch = batch_of(step)
@@ -118,7 +122,7 @@ def test_many_compiled_programs(name: str) -> None:
             assert np.abs(states[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), (seed, state)
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("mlp", 2), ("cnn", 2), ("lstm", 4)])
+@pytest.mark.parametrize(("name", "ranks"), [("mlp", 2), ("cnn", 2), pytest.param("lstm", 4, marks=pytest.mark.slow)])
 def test_memory_is_known_before_machine_code(name: str, ranks: int) -> None:
     model = NETWORKS[name]()
     step = step_of(model)
@@ -198,7 +202,7 @@ def rows(count: int = 64) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "precision", [None, "bfloat16", "float16", MixedPrecision("float16", 2.0**40, growth=3)], ids=str
+    "precision", slow([None, "bfloat16", "float16", MixedPrecision("float16", 2.0**40, growth=3)], "bfloat16"), ids=str
 )
 def test_training_by_a_plan_is_training_alone(precision: str | MixedPrecision | None) -> None:
     """The last: steps whose scaled gradients overflow are left out on all devices, and the scale is halved on all."""

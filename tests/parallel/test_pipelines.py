@@ -76,7 +76,15 @@ TWO = SHAPES[:2]  # those of a network of two operations
 
 @pytest.mark.parametrize(
     ("name", "stages", "count", "devices"),
-    [(name, *shape) for name in NETWORKS for shape in (TWO if name == "mlp" else SHAPES)],
+    [
+        pytest.param(
+            name,
+            *shape,
+            marks=[pytest.mark.slow] if name != "mlp" and shape != SHAPES[2] else [],
+        )
+        for name in NETWORKS
+        for shape in (TWO if name == "mlp" else SHAPES)
+    ],
 )
 def test_pipelines_train_to_the_weights_of_one_process(name: str, stages: int, count: int, devices: int) -> None:
     graph = NETWORKS[name]()

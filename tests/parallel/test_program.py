@@ -10,6 +10,7 @@ from burnish.graph.graph import Graph, GraphBuilder
 from burnish.parallel.model.placement import TensorSplit
 from burnish.parallel.model.redistribute import TensorTransfer
 from burnish.parallel.programs.program import check_order, programs
+from tests.marks import slow_except
 from tests.parallel.networks import (
     NETWORKS,
     batch_of,
@@ -37,7 +38,7 @@ def check_random(name: str, seed: int) -> None:
     assert worst_error(made, found, trained_alone(step, batch, STEPS)) <= NEAR
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_except(range(8), 1))
 @pytest.mark.parametrize("name", NETWORKS)
 def test_random_splits_train_to_the_same_weights(name: str, seed: int) -> None:
     check_random(name, seed)

@@ -94,7 +94,12 @@ def trained(network: "torch.nn.Module") -> "torch.nn.Module":
 
 
 @pytest.mark.parametrize(
-    "made, method", [(Convolutions, "minmax"), (Perceptron, "entropy"), (Transformer, "percentile")]
+    "made, method",
+    [
+        (Convolutions, "minmax"),
+        (Perceptron, "entropy"),
+        pytest.param(Transformer, "percentile", marks=pytest.mark.slow),
+    ],
 )
 def test_classes_stay_and_onnxruntime_answers_alike(made: type, method: str, tmp_path: Path) -> None:
     network = trained(made())
@@ -204,7 +209,9 @@ def test_a_block_errs_by_half_a_step(bits: int) -> None:
     assert (np.abs(made.value - weight) <= steps * 0.501).mean() > 0.95  # but where the one end is clipped
 
 
-@pytest.mark.parametrize("bits, weight_bits", [(2, 1), (1, 1), (2, 2), (2, 4)])
+@pytest.mark.parametrize(
+    "bits, weight_bits", [*(pytest.param(2, n, marks=pytest.mark.slow) for n in (1, 2)), (1, 1), (2, 4)]
+)
 def test_products_of_few_bits(bits: int, weight_bits: int, tmp_path: Path) -> None:
     """Codes of as many bits in standard ONNX, with products that other runtimes compute as well, and counts of bits."""
     network = Convolutions().eval()
@@ -239,6 +246,7 @@ def test_products_of_few_bits(bits: int, weight_bits: int, tmp_path: Path) -> No
     assert part.report.error <= 0.05 and not all(layer.quantized for layer in part.report.layers)
 
 
+@pytest.mark.slow
 def test_few_bits_are_the_same_bits_tuned_in_files_in_c_and_on_threads(tmp_path: Path) -> None:
     """Layers timed, kernels searched for, saved and loaded, another number of threads, calls at once."""
     network = Convolutions().eval()

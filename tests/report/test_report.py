@@ -138,6 +138,7 @@ def records(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "r.jsonl"
 
 
+@pytest.mark.slow
 def test_the_page_shows_how_kernels_were_tuned(model: Path, records: Path, tmp_path: Path) -> None:
     invoke("report", model, "-o", tmp_path / "m.html", "--records", records)
     kernels = data_of((tmp_path / "m.html").read_text(encoding="utf-8"))["kernels"]

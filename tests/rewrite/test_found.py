@@ -13,6 +13,7 @@ from burnish.rewrite.language.terms import Term, TermVariable, parse_term, varia
 from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.proofs.validate import validate
 from burnish.rewrite.proofs.verify import load_substitutions, read_rules
+from tests.marks import slow
 
 _DENSE = "strides=(1, 1), pads=(1, 1, 1, 1), groups=1"
 _POINT = "strides=(1, 1), pads=(0, 0, 0, 0), groups=1"
@@ -99,7 +100,7 @@ def class_of(nodes: Nodes, term: Term) -> int:
     return int(nodes.value[node])
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", slow(FOUND, "RepVGG"))
 def test_named_substitutions_are_found_and_general(name: str) -> None:
     domain, *texts = FOUND[name]
     left, right = (tuple(map(parse_term, side)) for side in texts)

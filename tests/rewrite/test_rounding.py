@@ -20,6 +20,7 @@ from burnish.rewrite.language.vocabulary import sides
 from burnish.rewrite.proofs.verify import read_rules
 from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
 from burnish.search.budget import Budget
+from tests.marks import slow
 
 SIZES = st.integers(1, 9)
 
@@ -143,7 +144,7 @@ def values(graph: Graph, dtype: str | None = None) -> list[np.ndarray]:
     return list(evaluate(graph, feeds, dtype).values())
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", slow(MODELS, branches, attentions), ids=lambda m: m.__name__)
 def test_any_sizes(model: Callable[[], st.SearchStrategy[Graph]]) -> None:
     """The sizes that rules were generated at are a handful; here they are any, odd windows and strides among them."""
     applied = set[str]()

@@ -2,21 +2,20 @@
 
 import ctypes
 import os
-import platform
 import threading
-import time
+from functools import partial
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
 from burnish.errors import ParameterError
-from burnish.machines.known import machine_for
 from burnish.runtime import pool as pools
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.module import Module
 from burnish.runtime.pool import ThreadPool
+from tests.runtime.affinity import check_in_child, masks_asked_for
 
 CORES = sorted(os.sched_getaffinity(0))
 several = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
@@ -103,53 +102,10 @@ def test_a_caller_on_the_core_of_a_worker_leaves_it_when_it_wakes_that(core, usa
     """And may run anywhere again afterwards. The cores are those that the system is made to tell; workers have 3 and 5,
     and do not leave their caller's.
     """
-    child = os.fork()
-    if child == 0:
-        try:
-            found = _masks_set(core, usable)
-            os._exit(0 if found == masks else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def _masks_set(core: int, usable: int) -> list[int]:
-    """Masks of cores that threads ask for when the caller wakes workers on ``core``, in a process of its own."""
-    kernel = machine_for(platform.machine()).system
-    assert kernel is not None
-    names = {number: name for name, number in kernel.calls.items()}
-    masks: list[int] = []
-    libc = ctypes.CDLL(None)
-    libc.syscall.restype, libc.syscall.argtypes = ctypes.c_long, [ctypes.c_long] * 7
-
-    def system(number: int, *args: int) -> int:
-        match names[number]:
-            case "getcpu":
-                ctypes.c_int32.from_address(args[0]).value = core
-            case "sched_getaffinity":
-                ctypes.c_int64.from_address(args[2]).value = usable
-                return 8
-            case "sched_setaffinity":
-                masks.append(ctypes.c_int64.from_address(args[2]).value)
-            case _:
-                return int(libc.syscall(number, *args))
-        return 0
-
     pool = new_pool((1, 3, 5))
     pool._pin = lambda thread, core: None  # type: ignore[method-assign]  # which this machine may not have
-    call = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 7)(system)
-    pool._pool.syscall = ctypes.cast(call, ctypes.c_void_p).value
-    pool.start()
-    _until_all_sleep(pool)
-    _region(pool)
-    _until_all_sleep(pool)
-    return masks
-
-
-def _until_all_sleep(pool: ThreadPool) -> None:
-    deadline = time.monotonic() + 10
-    while pool._pool.sleepers < pool.threads - 1 and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wakes = pool.start, partial(_region, pool)
+    check_in_child(lambda: masks_asked_for(pool, (core, core), usable, wakes) == masks)
 
 
 def _region(pool: ThreadPool) -> None:

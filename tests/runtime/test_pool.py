@@ -1,22 +1,22 @@
 import ctypes
 import os
-import platform
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from burnish.machines.known import machine_for
 from burnish.runtime import artifact
 from burnish.runtime.abi import PartStruct, PoolStruct
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import ThreadPool, available_cores, pool
+from tests.runtime.affinity import check_in_child, masks_asked_for, until_all_sleep
 
 # `count` adds 1 to every element of its chunk, and writes the thread number into a second array. `nested` starts a
 # region of 10 elements in a chunk of one iteration. `repeat` runs n regions of `extent` elements: {body, context,
@@ -124,9 +124,7 @@ def test_regions_far_apart_find_workers_asleep_and_wake_them(code) -> None:
     regions = Regions(code, 2)
     for _ in range(5):
         regions.run(1)
-        deadline = time.monotonic() + 10
-        while regions.pool._pool.sleepers == 0 and time.monotonic() < deadline:
-            time.sleep(0.002)
+        until_all_sleep(regions.pool)
         assert regions.pool._pool.sleepers >= 1
     assert regions.counts.tolist() == [5] * 103
 
@@ -137,9 +135,7 @@ def test_sleeping_workers_use_no_processor_time(code) -> None:
     regions.run(1)
     workers = set(os.listdir("/proc/self/task")) - before
     assert len(workers) >= 4
-    deadline = time.monotonic() + 10
-    while regions.pool._pool.sleepers < 4 and time.monotonic() < deadline:
-        time.sleep(0.002)
+    until_all_sleep(regions.pool)
     time.sleep(0.05)  # from the count to the sleep itself
     used = _processor_time(workers)
     time.sleep(0.2)
@@ -163,48 +159,7 @@ def _processor_time(tasks: set[str]) -> dict[str, str]:
 def test_a_woken_worker_leaves_its_callers_core(code, core, allowed, masks) -> None:
     """And may run on it again afterwards. The cores are those that the system is made to tell; the caller's is 3."""
     regions = Regions(code, 2)
-    child = os.fork()
-    if child == 0:
-        try:
-            found = _masks_set(regions, core, allowed)
-            os._exit(0 if found == masks else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def _masks_set(regions: Regions, core: int, allowed: int) -> list[int]:
-    """Masks of cores that the worker asks for when it is woken on ``core``, in a process of its own."""
-    kernel = machine_for(platform.machine()).system
-    assert kernel is not None
-    names = {number: name for name, number in kernel.calls.items()}
-    caller, masks = threading.get_ident(), []
-    libc = ctypes.CDLL(None)
-    libc.syscall.restype, libc.syscall.argtypes = ctypes.c_long, [ctypes.c_long] * 7
-
-    def system(number: int, *args: int) -> int:
-        match names[number]:
-            case "getcpu":
-                ctypes.c_int32.from_address(args[0]).value = 3 if threading.get_ident() == caller else core
-            case "sched_getaffinity":
-                ctypes.c_int64.from_address(args[2]).value = allowed
-                return 8
-            case "sched_setaffinity":
-                masks.append(ctypes.c_int64.from_address(args[2]).value)
-            case _:
-                return libc.syscall(number, *args)
-        return 0
-
-    call = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 7)(system)
-    regions.pool._pool.syscall = ctypes.cast(call, ctypes.c_void_p).value
-    deadline = time.monotonic() + 10
-    regions.run(1)
-    while regions.pool._pool.sleepers == 0 and time.monotonic() < deadline:
-        time.sleep(0.002)
-    regions.run(1)
-    while regions.pool._pool.sleepers == 0 and time.monotonic() < deadline:
-        time.sleep(0.002)
-    return masks
+    check_in_child(lambda: masks_asked_for(regions.pool, (3, core), allowed, [partial(regions.run, 1)] * 2) == masks)
 
 
 def test_a_nested_region_runs_on_its_own_thread(code) -> None:

@@ -22,6 +22,7 @@ from burnish.loops.verify import verify
 from burnish.ops.interpolation import entry, matrices
 from burnish.schedule.nest import all_loops, stage_names
 from burnish.schedule.schedule import Schedule, replay
+from tests.marks import slow_except
 
 
 def matmul() -> LoopProgram:
@@ -191,7 +192,7 @@ def agree(
         np.testing.assert_allclose(actual, array, rtol=1e-5, atol=1e-6, err_msg=str(s))
 
 
-@pytest.mark.parametrize("build", BUILDERS)
+@pytest.mark.parametrize("build", slow_except(BUILDERS, matmul, gathered))
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_schedules_keep_the_meaning(build: Callable[[], LoopProgram], data: st.DataObject) -> None:
@@ -201,7 +202,7 @@ def test_random_schedules_keep_the_meaning(build: Callable[[], LoopProgram], dat
     assert replay(program, schedule.trace) == schedule.program
 
 
-@pytest.mark.parametrize("build", BUILDERS)
+@pytest.mark.parametrize("build", slow_except(BUILDERS, softmax, divided))
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_schedules_keep_the_meaning_as_code(

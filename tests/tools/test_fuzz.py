@@ -283,6 +283,7 @@ def test_nan_weights_beside_padding_are_told_apart(tmp_path: Path) -> None:
     assert _excused(model, {"x": x, "w": w}, Way(exact=True), finite, expected) is None
 
 
+@pytest.mark.slow
 def test_models_with_open_extents_are_right_at_the_size_of_a_trial(samples: list[Sample], tmp_path: Path) -> None:
     """Kernels are made to suit another size; what cannot stay open is compiled for the size."""
     outcomes = Counter(
@@ -306,6 +307,7 @@ def test_thousands_of_models(way: list[str], capsys: pytest.CaptureFixture[str])
     assert main(["--count", "2500", "--seed", "20260", "--jobs", "2", *way]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_random_backward_passes_are_those_of_pytorch() -> None:
     lines: list[str] = []
     from tools.fuzz import backward

@@ -7,20 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow
 from tools.matrix import Cell, attempt, cells
 
+LONG = (
+    Cell("PyTorch", "training", "fixed", "cpu", "tuned"),
+    Cell("ONNX", "training", "open", "cpu", "plan of two ranks"),
+)
 FEW = (
     Cell("ONNX", "inference", "open", "cpu", "saved and loaded"),
     Cell("PyTorch", "inference", "open", "aarch64-cortex-a53", "saved and loaded"),
-    Cell("PyTorch", "training", "fixed", "cpu", "tuned"),
+    *LONG,
     Cell("ONNX", "training", "fixed", "cpu", "memory budget"),
     Cell("ONNX", "inference", "open", "aarch64-cortex-a53", "memory budget"),
     Cell("PyTorch", "inference", "open", "cpu", "plan of two ranks"),
-    Cell("ONNX", "training", "open", "cpu", "plan of two ranks"),
 )
 
 
-@pytest.mark.parametrize("cell", FEW, ids=str)
+@pytest.mark.parametrize("cell", slow(FEW, *LONG), ids=str)
 def test_a_combination_is_right(cell: Cell, tmp_path: Path) -> None:
     assert attempt(cell, tmp_path) == "right"
 

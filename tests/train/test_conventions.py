@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.marks import slow
+
 F = torch.nn.functional
 
 import burnish as bn  # noqa: E402
@@ -77,7 +79,7 @@ class Every(torch.nn.Module):
         return total
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", slow(["float64", "float32"], "float64"))
 def test_conventions_are_those_of_torch(dtype: str) -> None:
     network, x = Every(getattr(torch, dtype)), torch.ones(1, dtype=getattr(torch, dtype))
     network(x).backward()

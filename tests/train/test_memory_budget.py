@@ -10,6 +10,7 @@ import pytest
 import burnish as bn
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
+from tests.marks import slow
 
 RNG = np.random.default_rng(0)
 ROWS, WIDTH = 64, 32
@@ -81,7 +82,7 @@ def after(module: bn.Module, given: list[tuple[np.ndarray, np.ndarray]]) -> tupl
     return losses, {name: module.state[name].copy() for name in module.state}
 
 
-@pytest.mark.parametrize("make", [deep, convolutions, attention])
+@pytest.mark.parametrize("make", slow([deep, convolutions, attention], convolutions, attention))
 def test_budgets_are_kept_and_no_bit_changes(make: Any) -> None:
     graph = make()
     given = batches(graph)
@@ -106,7 +107,7 @@ def test_budgets_are_kept_and_no_bit_changes(make: Any) -> None:
 
 
 def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
-    graph = deep(6)
+    graph = deep(3)
     with pytest.raises(ParameterError, match=r"memory_budget: found 1000 bytes .* allowed: \d+ bytes") as refused:
         compiled(graph, 1000)
     least = int(str(refused.value).split("allowed: ")[1].split(" bytes")[0])
@@ -116,7 +117,7 @@ def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
         compiled(graph, least - 64)
 
 
-@pytest.mark.parametrize("budget", ["drop-cheap", "sublinear", "least", {"relu1": 1, "dense2": 1}])
+@pytest.mark.parametrize("budget", slow(["drop-cheap", "sublinear", "least", {"relu1": 1, "dense2": 1}], "least"))
 def test_strategies_and_mirror_counts_in_place_of_a_budget(budget: Any) -> None:
     graph = deep(6)
     given = batches(graph)
@@ -136,7 +137,7 @@ def test_wrong_budgets_are_refused_before_any_work() -> None:
 
 
 def test_a_planned_step_is_saved_and_goes_on(tmp_path: Any) -> None:
-    graph = deep(6)
+    graph = deep(3)
     given = batches(graph, 4)
     module = compiled(graph, "least")
     after(module, given[:2])

@@ -98,7 +98,9 @@ def found(losses: list[float], parameters: Any) -> np.ndarray:
 @pytest.mark.parametrize(
     ("model", "dtype"),
     [
-        (layers, "float16"), (images, "bfloat16"), pytest.param(images, "float16", marks=pytest.mark.slow),
+        (layers, "float16"),
+        pytest.param(images, "bfloat16", marks=pytest.mark.slow),
+        pytest.param(images, "float16", marks=pytest.mark.slow),
         pytest.param(words, "bfloat16", marks=pytest.mark.slow), pytest.param(words, "float16", marks=pytest.mark.slow),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ from benchmarks.architectures import inception, residual, searched
 from burnish.frontend.torch.export import import_torch
 from burnish.train.losses import CrossEntropy
 from burnish.train.step import training_graph
+from tests.marks import slow
 
 Network = tuple[nn.Module, Tensor]
 
@@ -205,7 +206,7 @@ def compare(network: nn.Module, x: Tensor) -> None:
         assert np.abs(found - own).max() <= max(2e-4, 2 * theirs) * scales[name], name
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow(NETWORKS, "gru_unrolled", "dqn", "nasrnn", "rnn_rounds", "dcgan"))
 def test_gradients_equal_those_of_torch(name: str) -> None:
     torch.manual_seed(0)
     compare(*NETWORKS[name]())
@@ -267,6 +268,7 @@ def repeated(x: Tensor, y: Tensor, steps: int, batch: int) -> list[tuple[Tensor,
     return [parts[i % len(parts)] for i in range(steps)]
 
 
+@pytest.mark.slow
 def test_curve_of_a_residual_network() -> None:
     torch.manual_seed(1)
     stem = [nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
@@ -276,6 +278,7 @@ def test_curve_of_a_residual_network() -> None:
     assert curves(network, repeated(x, y, 100, 8), loss, "softmax_cross_entropy", 0.005) <= 1e-3
 
 
+@pytest.mark.slow
 def test_curve_of_an_lstm_of_two_layers() -> None:
     torch.manual_seed(1)
     network = Recurrent("LSTM", batch_first=True)
@@ -285,6 +288,7 @@ def test_curve_of_an_lstm_of_two_layers() -> None:
     assert curves(network, repeated(x, y, 100, 8), loss, "binary_logistic", 0.05) <= 1e-3
 
 
+@pytest.mark.slow
 def test_curve_of_a_small_gpt() -> None:
     torch.manual_seed(1)
     ids = torch.randint(0, 40, (16, 13))

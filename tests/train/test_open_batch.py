@@ -17,6 +17,7 @@ from burnish.graph.specialize import graph_at
 from burnish.loops.sizes import dim
 from burnish.runtime.module import Module
 from burnish.runtime.sized import plan_at
+from tests.marks import slow
 from tests.train.networks import perceptron, rows
 
 MOST = 12
@@ -76,7 +77,10 @@ def same_states(one: Module, other: Module) -> None:
         assert a.shape == b.shape and np.abs(a - b).max() <= 2e-5 * max(1.0, np.abs(b).max()), name
 
 
-@pytest.mark.parametrize("network", [perceptron_of_torch, convolutional, recurrent, transformer, bag])
+NETWORKS = [perceptron_of_torch, convolutional, recurrent, transformer, bag]
+
+
+@pytest.mark.parametrize("network", slow(NETWORKS, convolutional, recurrent, transformer))
 def test_one_step_equals_the_fixed_step_of_each_size(network: Callable[[], Network]) -> None:
     torch.manual_seed(0)
     model, data = network()
@@ -93,7 +97,7 @@ def test_one_step_equals_the_fixed_step_of_each_size(network: Callable[[], Netwo
         step(data(MOST + 1).numpy(), np.zeros(MOST + 1, np.int64))
 
 
-@pytest.mark.parametrize("loss", ["mse", "absolute", "huber", "binary_logistic"])
+@pytest.mark.parametrize("loss", slow(["mse", "absolute", "huber", "binary_logistic"], "absolute", "huber"))
 def test_means_are_over_the_rows_of_the_call(loss: str) -> None:
     @cache
     def step(n: int) -> Module:

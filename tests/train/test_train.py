@@ -12,6 +12,7 @@ import burnish as bn
 from burnish.errors import InputError, ModelError, ParameterError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.runtime.executable import CopyStep
+from tests.marks import slow
 
 RNG = np.random.default_rng(0)
 W1, W2 = (RNG.normal(size=s).astype("f4") / 4 for s in ((12, 24), (24, 5)))
@@ -223,7 +224,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
         bn.compile(b.build(turned), train=bn.Train("mse"))
 
 
-@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+@pytest.mark.parametrize("kind", slow(["GRU", "LSTM"], "LSTM"))
 def test_a_recurrent_network_whose_gradients_are_joined_from_every_step(kind: str) -> None:
     import torch
 

@@ -13,6 +13,7 @@ from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.runtime.module import Module
 from burnish.train.precision import MixedPrecision, in_half
+from tests.marks import slow
 from tests.train.networks import B1, B2, W1, W2, perceptron, rows
 
 NAMES = ("w1", "b1", "w2", "b2")
@@ -116,7 +117,7 @@ def test_a_guarded_step_refuses_gradients_that_are_not_finite(clip: float | None
     assert np.isfinite(step(np.ones((4, 3), "f4"), label)) and step.state["optimizer.step"] == 1
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", slow(["bfloat16", "float16"], "float16"))
 def test_half_precision_stays_near_float32(dtype: str) -> None:
     plain = bn.Train(optimizer=bn.SGD(0.2, momentum=0.9))
     full = bn.compile(perceptron(), train=plain, threads=1)

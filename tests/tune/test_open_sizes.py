@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import burnish as bn
 from burnish.driver.compilation import assemble, compile_kernels
@@ -40,6 +41,7 @@ def test_a_recipe_of_the_hint_makes_the_kernel_of_every_size() -> None:
         np.testing.assert_allclose(chosen(x), bn.compile(network(n), threads=1)(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_with_open_dimensions_is_tuned(tmp_path: Path) -> None:
     opened = network(dim("n", 1, 40, hint=16))
     made = bn.compile(opened, tune=bn.Tune(trials=2), threads=1, records=tmp_path / "r.jsonl")

@@ -161,6 +161,7 @@ def test_a_writer_that_dies_while_another_is_open(tmp_path: Path) -> None:
     assert path.read_bytes() == EXAMPLE.line().encode() * 2
 
 
+@pytest.mark.slow
 def test_killed_writers_lose_nothing_that_was_written(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     output, _ = python(KILLER, str(path)).communicate(timeout=120)

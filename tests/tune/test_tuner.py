@@ -24,6 +24,7 @@ from burnish.tune.models.trees import TreeModel
 from burnish.tune.space import Alternative, TuningSpace
 from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, TuningStrategy
 from burnish.tune.tuner import Tuner, defaults
+from tests.marks import slow
 
 MACHINE = target("x86-64-v4")
 
@@ -70,7 +71,7 @@ def test_the_default_comes_first_and_nothing_twice(strategy: TuningStrategy) -> 
     assert SPACE.space.contains(tuner.points).all()
 
 
-@pytest.mark.parametrize("strategy", [BURNISH, AUTOTVM], ids=lambda s: s.name)
+@pytest.mark.parametrize("strategy", slow([BURNISH, AUTOTVM], AUTOTVM), ids=lambda s: s.name)
 def test_a_model_finds_more_than_chance(strategy: TuningStrategy) -> None:
     """The medians of five searches of 64 trials; the space has thousands of points."""
     assert SPACE.size > 5000

@@ -30,6 +30,7 @@ from burnish.machines.vdla.isa import Instruction
 from burnish.machines.vdla.machine import VDLA
 from burnish.pipeline.plan import make_task, plan_kernels
 from burnish.schedule.schedule import Schedule, replay
+from tests.marks import slow
 from tests.vdla.layers import convolution, integers
 
 CONFIG = Config()
@@ -121,7 +122,7 @@ def task() -> tuple[KernelTask, dict[str, str]]:
     return make_task(plan, group, dict(plan.graph.constants))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", slow([1, 2], 2))
 def test_schedules_mean_what_definitions_mean_after_every_pass(threads: int) -> None:
     """Scheduled, divided into units, given tokens and interleaved: interpreted each time; and the trace replays."""
     own, _ = task()

@@ -11,6 +11,7 @@ import pytest
 
 from burnish.tune.evaluate import Evaluator
 from burnish.workers import ForkServer
+from tests.marks import slow_except
 from tests.workers import jobs
 
 TUNER, MODELS, FUZZER = "burnish.tune.evaluate.worker", "burnish.measure.worker", "tools.fuzz.run"
@@ -65,7 +66,7 @@ def test_a_server_that_was_killed_is_replaced_and_its_workers_are_gone() -> None
         assert worker.run(jobs.add, (2, 3)).value == 5
 
 
-@pytest.mark.parametrize("preload", [TUNER, MODELS, FUZZER])
+@pytest.mark.parametrize("preload", slow_except([TUNER, MODELS, FUZZER], TUNER))
 def test_the_server_has_one_thread(preload: str) -> None:
     with ForkServer(preload) as server:
         server.start()

@@ -10,19 +10,20 @@ from burnish.errors import UnsupportedOperator
 from burnish.torch import register, report
 from tests.frontend.torch.architectures import ARCHITECTURES, inputs_of, made
 from tests.frontend.torch.networks import assert_same, compiled
+from tests.marks import slow, slow_except
 
 register()
 STAYS_OPEN = ("mlp", "resnet", "mobilenet", "convnext", "vit", "swin", "bert", "gpt", "llama", "unet")
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", slow(ARCHITECTURES, "swin", "vit", "unet", "mobilenet", "resnet", "bert"))
 def test_a_network_compiles_by_export(name: str) -> None:
     network, inputs = made(name), inputs_of(name)
     assert_same(compiled(network, inputs)(*inputs), network(*inputs), name)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in ARCHITECTURES if name != "recurrent"]
+    "name", slow_except([name for name in ARCHITECTURES if name != "recurrent"], "resnet", "llama")
 )  # which dynamo leaves to torch
 def test_a_network_is_one_graph_of_torch_compile(name: str) -> None:
     network, inputs = made(name), inputs_of(name)
@@ -36,9 +37,7 @@ def test_a_network_is_one_graph_of_torch_compile(name: str) -> None:
     assert graph.whole and len(graph.parts) == 1, str(graph)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n not in ("mlp", "bert", "unet") else []) for n in STAYS_OPEN]
-)
+@pytest.mark.parametrize("name", slow_except(STAYS_OPEN, "mlp"))
 def test_one_module_takes_every_batch(name: str) -> None:
     network = made(name)
     module = compiled(network, inputs_of(name, 1), dynamic={"batch": (1, 8)})

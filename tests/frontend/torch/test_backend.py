@@ -11,6 +11,7 @@ from burnish.errors import ParameterError
 from burnish.torch import register, report
 from tests.frontend.torch.cases import CASES
 from tests.frontend.torch.networks import Functions, assert_same
+from tests.marks import slow_except
 
 register()
 
@@ -31,7 +32,12 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "indexing"])  # masks of constants break the graph
+FAST = ("unary strided", "unary empty", "binary scalar", "movement strided", "reductions strided", "norms", "attention")
+FAST += ("quantization",)
+
+
+# The masks of "indexing" are constants, which break the graph.
+@pytest.mark.parametrize("name", slow_except([name for name in CASES if name != "indexing"], *FAST))
 def test_operators_of_torch_compile_are_those_of_eager(name: str) -> None:
     functions, inputs = CASES[name]
     network = Functions(functions)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.marks import slow
+
 F = torch.nn.functional
 
 from burnish.frontend.torch.export import import_torch  # noqa: E402
@@ -147,7 +149,7 @@ def compare(function: Callable[..., Any], values: list[Any], dtype: str) -> None
         np.testing.assert_allclose(found[name], peer, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", slow(["float32", "float64"], "float64"))
 @pytest.mark.parametrize("name", CASES)
 def test_slopes_where_a_convention_decides_are_those_of_pytorch(name: str, dtype: str) -> None:
     function, *values = CASES[name]

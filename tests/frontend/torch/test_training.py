@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.marks import slow
+
 nn = torch.nn
 
 import burnish.torch.dynamo as backend  # noqa: E402
@@ -120,7 +122,7 @@ def trained(network: Any, inputs: list[Any], labels: list[Any], compiled: bool) 
     return losses, gradients
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow(NETWORKS, "language", "cells"))
 def test_gradients_and_weights_are_those_of_eager(name: str) -> None:
     make, draw = NETWORKS[name]
     torch.manual_seed(0)

@@ -64,7 +64,7 @@ def test_errors_of_a_build_are_told(evaluator: Evaluator, doubling: KernelTask) 
 @pytest.mark.parametrize(
     ("job", "error"),
     [
-        ("sleep", "the compiler took longer than 2 s"),
+        pytest.param("sleep", "the compiler took longer than 2 s", marks=pytest.mark.slow),
         ("compute", "the compiler took longer than 0.5 s of processor time"),
         ("abort", "the compiler was killed by SIGABRT"),
         ("exit", "the compiler ended with exit code 7"),

@@ -13,6 +13,7 @@ from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.image import Image
 from burnish.tune.evaluate import Adaptive, Build, Evaluator, Fixed, KernelTrial, Measurement
 from burnish.tune.evaluate.reference import examples
+from tests.marks import slow
 from tests.tune.conftest import CRASH, HANG, NOTHING, copies, handmade
 
 
@@ -136,6 +137,7 @@ def test_given_examples_are_used(doubling: KernelTask) -> None:
         assert tried(own, doubling, handmade(copies(2.0))).outcome == "wrong"
 
 
+@pytest.mark.slow
 def test_a_fixed_number_of_batches(doubling: KernelTask, product: KernelTask) -> None:
     with Evaluator(workers=1, threads=2, rule=Fixed(7)) as own:
         (made,) = own.evaluate([own.default(doubling)])
@@ -146,7 +148,7 @@ def test_a_fixed_number_of_batches(doubling: KernelTask, product: KernelTask) ->
         assert (len(made.times), made.stop) == (9, "enough")
 
 
-@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("cold", slow([False, True], True))
 def test_taking_turns_with_a_rival(product: KernelTask, doubling: KernelTask, cold: bool) -> None:
     with Evaluator(workers=1, threads=2, rule=Adaptive(variation=1e-9, most=9), cold=cold) as own:
         trial = own.default(product)

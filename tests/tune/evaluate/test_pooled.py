@@ -135,7 +135,7 @@ def test_cross_compiled_kernels_are_measured_in_instructions(boards: DevicePool,
     ("fault", "words"),
     [
         ("killed", "has gone"),
-        ("hangs", "hangs: no sign of life for 3 s"),
+        pytest.param("hangs", "hangs: no sign of life for 3 s", marks=pytest.mark.slow),
         ("drops", "has gone"),
         ("oversized", "a frame of 4194304 bytes; allowed: 32000"),
         ("garbage", "bytes that are no frame: b'HTTP"),
