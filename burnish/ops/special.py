@@ -98,10 +98,10 @@ def _digamma(x: Expr) -> Expr:
     inverse = 1.0 / high
     square = inverse * inverse
     value = math("log", high) - 0.5 * inverse - square * _polynomial(square, _DIGAMMA) - select(small, below, 0.0)
-    turn = _to_integer(x) * PI
-    mirrored = value - PI * math("cos", turn) / math("sin", turn)
+    turn = select(equal(x, 0.0), x, _to_integer(x)) * PI  # of -0 as of 0, its sign
+    mirrored = value - PI / (math("sin", turn) / math("cos", turn))
     pole = all_of(x < 0.0, equal(_to_integer(x), 0.0))
-    return select(pole, float("nan"), select(reflected, mirrored, value))
+    return select(pole, x * float("nan"), select(reflected, mirrored, value))  # there NaN is the slope, too
 
 
 def _erfinv_gradient(a: Application) -> list[str | None]:
@@ -110,6 +110,12 @@ def _erfinv_gradient(a: Application) -> list[str | None]:
     y = a.outputs[0]
     slope = a.add("mul", a.add("exp", a.add("mul", y, y)), a.emit.constant(PI**0.5 / 2, dtype=a.types[0][1]))
     return [a.add("mul", a.seeds[0], slope)]
+
+
+def _lgamma_gradient(a: Application) -> list[str | None]:
+    """``dy * digamma(x)``."""
+    assert a.seeds[0] is not None
+    return [a.add("mul", a.seeds[0], a.add("digamma", a.inputs[0]))]
 
 
 def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: Gradient) -> Operator:
@@ -122,6 +128,6 @@ def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: 
 
 OPERATORS = (
     _operator("erfinv", "inverse of the error function", _erfinv, _erfinv_gradient),
-    _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, "derived"),
+    _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, _lgamma_gradient),
     _operator("digamma", "derivative of the logarithm of the gamma function", _digamma, "derived"),
 )

@@ -351,6 +351,23 @@ def _sinc(c: TorchContext, x: Ref) -> Ref:
     return c.add("where", origin, one, c.add("div", c.add("sin", scaled), scaled))
 
 
+def _entr(c: TorchContext, x: Ref) -> Ref:
+    """``-x log(x)``, of infinite slope at 0, where it is 0 (as the root is); minus infinity of what is negative."""
+    x = c.real(x)
+    zero = c.scalar(0, x)
+    origin, below = c.add("equal", x, zero), c.add("less", x, zero)
+    inside = c.add("where", origin, c.scalar(1, x), x)
+    y = c.add("where", origin, c.add("sqrt", x), c.add("neg", c.add("mul", inside, c.add("log", inside))))
+    return c.add("where", below, c.scalar(-math.inf, x), y)
+
+
+def _logit(c: TorchContext, x: Ref, eps: float | None = None) -> Ref:
+    """``log(x / (1 - x))``, of ``x`` between ``eps`` and ``1 - eps``, of infinite slope at 0 and 1."""
+    x = c.real(x)
+    x = x if eps is None else c.add("clip", x, min=float(eps), max=1 - float(eps))
+    return c.add("sub", c.add("log", x), c.add("log1p", c.add("neg", x)))
+
+
 def _simple_power(c: TorchContext, a: Ref, exponent: float) -> Ref | None:
     """Powers that a product or a root gives; None for others."""
     if exponent == 1:
@@ -373,7 +390,13 @@ def _masked_fill(c: TorchContext, x: Ref, mask: Ref, value: Any) -> Ref:
 
 
 def _lerp(c: TorchContext, x: Ref, end: Ref, weight: Any) -> Ref:
-    return c.add("add", x, c.add("mul", c.operand(weight, c.dtype(x)), c.add("sub", end, x)))
+    """From the end that is nearer, so that weights of 0 and of 1 give the ends themselves."""
+    w, apart = c.operand(weight, c.dtype(x)), c.add("sub", end, x)
+    first = c.add("add", x, c.add("mul", w, apart))
+    last = c.add("sub", end, c.add("mul", apart, c.add("sub", c.scalar(1, w), w)))
+    if not isinstance(weight, Ref):
+        return first if abs(weight) < 0.5 else last
+    return c.add("where", c.add("less", c.add("abs", w), c.scalar(0.5, w)), first, last)
 
 
 def _addc(op: str, c: TorchContext, x: Ref, tensor1: Ref, tensor2: Ref, value: float) -> Ref:
@@ -414,6 +437,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.softshrink": _soft_shrink, "aten.hardshrink": _hard_shrink, "aten.rsub": _reverse_sub, "aten.div": _div,
     "aten.true_divide": _div, "aten.floor_divide": _floor_divide, "aten.remainder": _remainder,
     "aten.fmod": _fmod, "aten.pow": _pow, "aten.xlogy": partial(_xlogy, "log", 0.0), "aten.sinc": _sinc,
+    "aten.special_entr": _entr, "aten.logit": _logit,
     "aten.special_xlog1py": partial(_xlogy, "log1p", -1.0),
     "aten.where": _where, "aten.masked_fill": _masked_fill,
     "aten.lerp": _lerp, "aten.addcmul": partial(_addc, "mul"), "aten.addcdiv": partial(_addc, "div"),
