@@ -67,7 +67,7 @@ def _asinh(x: Expr) -> Expr:
 
 def _acosh(x: Expr) -> Expr:
     above = x - 1.0
-    near = math("log1p", above + math("sqrt", above * (x + 1.0)))
+    near = math("log1p", above + math("sqrt", above) * math("sqrt", x + 1.0))  # a product of both may overflow
     return select(x < 1e8, near, math("log", x) + 0.6931471805599453)
 
 

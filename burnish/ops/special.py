@@ -82,7 +82,9 @@ def _lgamma(x: Expr) -> Expr:
     inverse = 1.0 / high
     series = (high - 0.5) * (math("log", high) - 1.0) + 0.41893853320467274178
     value = series + inverse * _polynomial(inverse * inverse, _STIRLING) - select(small, math("log", product), 0.0)
-    mirrored = math("log", PI / math("abs", math("sin", _to_integer(x) * PI))) - value
+    turn = _to_integer(x)
+    mirrored = math("log", PI / math("abs", math("sin", turn * PI))) - value
+    mirrored = select(equal(turn, 0.0), INFINITY, mirrored)
     size = math("abs", x)
     return select(size < INFINITY, select(reflected, mirrored, value), size)
 

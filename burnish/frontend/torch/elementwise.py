@@ -339,8 +339,9 @@ def _xlogy(op: str, pole: float, c: TorchContext, x: Any, other: Any) -> Ref:
     zero = c.scalar(0, a)
     nothing = c.add("equal", a, zero)
     logs = c.add("where", c.add("logical_and", nothing, c.add("less_equal", b, c.scalar(pole, b))), zero, c.add(op, b))
-    infinite = c.add("logical_and", nothing, c.add("equal", b, c.scalar(math.inf, b)))
-    return c.add("where", infinite, zero, c.add("mul", a, logs))
+    infinite, one = c.add("logical_and", nothing, c.add("equal", b, c.scalar(math.inf, b))), c.scalar(1, a)
+    steep = c.add("sqrt", c.add("where", infinite, a, one))  # 0 of infinite slope
+    return c.add("where", infinite, steep, c.add("mul", a, c.add("where", infinite, one, logs)))
 
 
 def _sinc(c: TorchContext, x: Ref) -> Ref:

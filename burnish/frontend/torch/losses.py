@@ -1,5 +1,7 @@
-"""Translators of losses of PyTorch whose decompositions choose between two branches: a gradient through the branch that is
-not taken is 0 times infinity, where a difference is infinite or a probability 0 or 1.
+"""Translators of losses whose decompositions choose between two branches.
+
+There the gradient through the branch that is not taken is 0 times infinity, where a difference is infinite, or a
+probability 0 or 1.
 """
 
 from __future__ import annotations
@@ -18,29 +20,27 @@ def _reduced(c: TorchContext, loss: Ref, reduction: int) -> Ref:
     return c.add({MEAN: "reduce_mean", SUM: "reduce_sum"}[reduction], loss, keepdims=False) if reduction else loss
 
 
-def _apart(c: TorchContext, x: Ref, target: Ref) -> Ref:
-    """Absolute differences."""
-    dtype = c.out_dtype
-    return c.add("abs", c.add("sub", c.operand(x, dtype), c.operand(target, dtype)))
-
-
 def _smooth_l1(c: TorchContext, x: Ref, target: Ref, reduction: int = MEAN, beta: float = 1.0) -> Ref:
     """``d² / (2 beta)`` of differences below ``beta``, else ``|d| - beta / 2`` (Girshick 2015); 0 for beta: ``|d|``."""
-    size = _apart(c, x, target)
     if beta == 0:
-        return _reduced(c, size, reduction)
-    near = c.add("clip", size, max=float(beta))
-    half = c.add("mul", c.add("mul", near, near), c.scalar(0.5 / beta, near))
-    return _reduced(c, c.add("add", half, c.add("sub", size, near)), reduction)
+        return _reduced(c, c.add("abs", _difference(c, x, target)), reduction)
+    loss = _huber(c, x, target, 0, beta)
+    return _reduced(c, c.add("mul", loss, c.scalar(1 / beta, loss)), reduction)
 
 
 def _huber(c: TorchContext, x: Ref, target: Ref, reduction: int = MEAN, delta: float = 1.0) -> Ref:
-    """``d² / 2`` of differences below ``delta``, else ``delta (|d| - delta / 2)`` (Huber 1964)."""
-    size = _apart(c, x, target)
-    near = c.add("clip", size, max=float(delta))
-    half = c.add("mul", c.add("mul", near, near), c.scalar(0.5, near))
-    far = c.add("mul", c.add("sub", size, near), c.scalar(delta, near))
-    return _reduced(c, c.add("add", half, far), reduction)
+    """``d² / 2`` of differences below ``delta``, else ``delta (|d| - delta / 2)`` (Huber 1964).
+
+    It is ``m (d - m / 2)`` with m = d between -delta and delta; so its slope m is NaN where d is.
+    """
+    d = _difference(c, x, target)
+    near = c.add("clip", d, min=-float(delta), max=float(delta))
+    far = c.add("sub", d, c.add("mul", near, c.scalar(0.5, near)))
+    return _reduced(c, c.add("mul", near, far), reduction)
+
+
+def _difference(c: TorchContext, x: Ref, target: Ref) -> Ref:
+    return c.add("sub", *(c.operand(t, c.out_dtype) for t in (x, target)))
 
 
 def _binary_cross_entropy(
