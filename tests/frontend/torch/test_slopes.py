@@ -262,12 +262,10 @@ def test_losses_of_shares_at_0_and_1(dtype: str) -> None:
     """Of certain shares, as a sigmoid rounds them: logarithms are at least -100, and their slopes at most 1e12."""
     shares = [(p, t) for p in (0.0, 1e-14, 1e-6, 0.3, 1.0) for t in (0.0, 0.4, 1.0)]
     wrong = [(p, t) for p, t in shares if abs(p - t) > 1e-12]  # where it is right, PyTorch's slope is 0, ours 1
-    weights = torch.tensor([0.5, 2.0], dtype=getattr(torch, dtype))
-    for reduction, weight in (("none", None), ("mean", None), ("sum", weights[:, None])):
-        compare(
-            lambda p, t, how=reduction, weight=weight: F.binary_cross_entropy(p, t, weight, reduction=how),
-            [[[*column]] * 2 for column in zip(*wrong, strict=True)], dtype,
-        )  # fmt: skip
+    given, targets = ([*column] for column in zip(*wrong, strict=True))
+    labels, weights = (torch.tensor(v, dtype=getattr(torch, dtype)) for v in (targets, [0.5, *targets[1:]]))
+    for how, weight in (("none", None), ("mean", None), ("sum", weights)):
+        compare(lambda p, how=how, w=weight: F.binary_cross_entropy(p, labels, w, reduction=how), [given], dtype)
     loss = import_torch(torch.nn.BCELoss(), (torch.zeros(3), torch.ones(3)), training=True).graph
     graph = gradients(loss, loss.outputs[0], [loss.inputs[0]])
     found = evaluate(graph, dict(zip(graph.inputs, [np.float32([0, 0.5, 1])] * 2, strict=True)))[graph.outputs[1]]
