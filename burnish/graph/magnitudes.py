@@ -120,7 +120,7 @@ class Magnitudes:
             return _scaled(self._spread(node.inputs[0], name, axis, width), self._factor(node))
         if node.op == "matmul":
             return self._multiplied(node, axis, width)
-        return inf
+        return _scaled(self.element(name), sqrt(width))
 
     def _spread(self, name: str, whole: str, axis: int, width: int) -> float:
         """The norm of an operand that is perhaps the same for all elements along an axis of the result."""

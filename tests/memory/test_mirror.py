@@ -113,5 +113,3 @@ def test_a_users_counts_are_by_name() -> None:
         by_name(work, {"f1": -1})
     with pytest.raises(ParameterError, match=r"counts for operations \[5\]"):
         mirrored(work, {5: 1})
-    with pytest.raises(ParameterError, match="found 0 checkpoints"):
-        recursive(work, 0, 1)
