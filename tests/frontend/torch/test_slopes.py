@@ -14,6 +14,7 @@ import torch
 
 F = torch.nn.functional
 
+import burnish as bn  # noqa: E402
 from burnish.frontend.torch.export import import_torch  # noqa: E402
 from burnish.graph.evaluate import evaluate  # noqa: E402
 from burnish.graph.gradient import gradients  # noqa: E402
@@ -270,3 +271,25 @@ def test_losses_of_shares_at_0_and_1(dtype: str) -> None:
     graph = gradients(loss, loss.outputs[0], [loss.inputs[0]])
     found = evaluate(graph, dict(zip(graph.inputs, [np.float32([0, 0.5, 1])] * 2, strict=True)))[graph.outputs[1]]
     np.testing.assert_allclose(found, np.float32([1, 0, -1]) / 3, rtol=1e-6)
+
+
+def test_compiled_gradients_at_edges() -> None:
+    """As the definitions say: infinite at the ends of domains, where kernels approximate roots and quotients."""
+    places = [0.0, 1.0, -1.0, 0.5, 3.0, -3.0, INF, -INF, NAN]
+    functions = [ONE_OPERAND[name] for name in ("asin", "acosh", "atanh", "cosh", "logit", "entr", "lgamma")]
+
+    class Network(torch.nn.Module):
+        def forward(self, *given: torch.Tensor) -> Any:
+            *xs, y, z, p = given
+            loss = F.binary_cross_entropy(p, torch.ones(len(places)), reduction="none")
+            return (*(f(x) for f, x in zip(functions, xs, strict=True)), F.huber_loss(y, z, reduction="none"), loss)
+
+    shares = torch.tensor([0.0, 1.0, 0.5, 0.25, 1e-14, 1e-6, 0.0, 1.0, 0.5])
+    given = *(torch.tensor(places) for _ in range(len(functions) + 1)), torch.zeros(len(places)), shares
+    model = import_torch(Network(), given, training=True).graph
+    graph = gradients(model, model.outputs, [*model.inputs])
+    feeds = [*(t.numpy() for t in given), *[np.ones(len(places), "f4")] * len(model.outputs)]
+    with np.errstate(all="ignore"):
+        wanted = evaluate(graph, dict(zip(graph.inputs, feeds, strict=True))).values()
+    for own, peer in zip(bn.compile(graph)(*feeds), wanted, strict=True):
+        np.testing.assert_allclose(own, peer, rtol=1e-5, atol=1e-6)
