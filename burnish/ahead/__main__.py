@@ -7,9 +7,9 @@ from burnish.ahead.tasks import run
 
 
 def main(arguments: list[str]) -> None:
-    """``TASK``: runs a task. ``--again FOLDER``: compiles functions of a folder again, for this process's CPU."""
+    """``TASK``: runs a task. ``--again FOLDER SHARE SHARES``: compiles a share of a folder's functions for this CPU."""
     if arguments[:1] == ["--again"]:
-        again(arguments[1])
+        again(arguments[1], *map(int, arguments[2:]))
     elif arguments:
         run(arguments[0])
     else:

@@ -42,12 +42,12 @@ def bake(tasks: Sequence[str] = tuple(TASKS), folder: Path | None = None) -> lis
     written = []
     with tempfile.TemporaryDirectory(prefix="burnish-ahead-") as room:
         for level in sorted(levels, key=lambda level: level != narrowest):
-            made = Path(room) / level
-            if level == narrowest:
-                with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                    list(pool.map(partial(_run, level, made), [[task] for task in tasks]))
-            else:
-                _run(level, made, ["--again", str(Path(room) / narrowest)])
+            made, cores = Path(room) / level, len(os.sched_getaffinity(0))
+            work = [[task] for task in tasks]
+            if level != narrowest:
+                work = [["--again", str(Path(room) / narrowest), str(share), str(cores)] for share in range(cores)]
+            with ThreadPoolExecutor(cores) as pool:
+                list(pool.map(partial(_run, level, made), work))
             if entries := _entries(made):
                 path = archive_path(level) if folder is None else folder / archive_path(level).name
                 Archive.write(path, entries)
@@ -55,10 +55,13 @@ def bake(tasks: Sequence[str] = tuple(TASKS), folder: Path | None = None) -> lis
     return written
 
 
-def again(folder: str) -> None:
-    """Compiles for this process's CPU, without a call, those functions in a folder of compiled ones that are `wide`."""
-    for data in _entries(Path(folder)).values():
-        if data[:1] != pickle.PROTO:
+def again(folder: str, share: int = 0, shares: int = 1) -> None:
+    """Compiles for this process's CPU, without a call, those functions in a folder of compiled ones that are `wide`.
+
+    share: which of `shares` processes this one is; each compiles a part of the functions.
+    """
+    for key, data in _entries(Path(folder)).items():
+        if data[:1] != pickle.PROTO or int(key[:8], 16) % shares != share:
             continue
         _, description, *_, signature = pickle.loads(data)[:4]  # noqa: S301 - this process's parent has written it
         found: Any = import_module(description.modname)
