@@ -146,13 +146,13 @@ _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name
 FINITE = {"add", "sub", "mul", "relu", "sigmoid", "tanh", "maximum", "minimum"}  # of zeros, and finite operands
 
 
-def _times(op: str) -> Rule:
+def times(op: str) -> Rule:
     """``dy * op(x)``, where the definition has a corner, or parts that are infinite, which the function has not."""
     return lambda a: [a.add("mul", str(a.seeds[0]), a.add(op, a.inputs[0]))]
 
 
 _GRADIENTS: Mapping[str, Gradient] = {
-    "softplus": _times("sigmoid"), "sinh": _times("cosh"), "cosh": _times("sinh"), "sign": "none",
+    "softplus": times("sigmoid"), "sinh": times("cosh"), "cosh": times("sinh"), "sign": "none",
     "stop_gradient": "none",
 }  # fmt: skip
 

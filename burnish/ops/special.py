@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from burnish.loops.expr import FLOATS, Expr, all_of, cast, equal, math, select, wrap
 from burnish.loops.tensor import Tensor, compute
+from burnish.ops.elementwise import times
 from burnish.ops.operator import Application, Gradient, Operator, differentiated, named_operator, require_input
 
 PI = 3.141592653589793
@@ -114,12 +115,6 @@ def _erfinv_gradient(a: Application) -> list[str | None]:
     return [a.add("mul", a.seeds[0], slope)]
 
 
-def _lgamma_gradient(a: Application) -> list[str | None]:
-    """``dy * digamma(x)``."""
-    assert a.seeds[0] is not None
-    return [a.add("mul", a.seeds[0], a.add("digamma", a.inputs[0]))]
-
-
 def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: Gradient) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
         require_input(x, "x", dtype=FLOATS)
@@ -130,6 +125,6 @@ def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: 
 
 OPERATORS = (
     _operator("erfinv", "inverse of the error function", _erfinv, _erfinv_gradient),
-    _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, _lgamma_gradient),
+    _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, times("digamma")),
     _operator("digamma", "derivative of the logarithm of the gamma function", _digamma, "derived"),
 )
