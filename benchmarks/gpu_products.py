@@ -38,7 +38,7 @@ TOLERANCE = {"float32": 1e-5, "tf32": 2e-3, "float16": 2e-3, "bfloat16": 1e-2, "
 
 
 def variants() -> list[Variant]:
-    """Template, element type, rows, depth and columns, and choices against the default."""
+    """Template, element type, rows, depth and columns, and the choices that differ from the default."""
     small, large, odd = (4096, 4096, 4096), (8192, 8192, 8192), (200, 136, 328)
     found: list[Variant] = [
         (WARPGROUP, "bfloat16", odd, {"tile": "64x64"}),

@@ -66,7 +66,7 @@ REPEATS = adatune.REPEATS  # runs of a candidate, for which RUNS stand
 FIXED = Fixed(RUNS)
 STOPPING = Adaptive(variation=0.1, least=RUNS // 5, most=RUNS, enough_seconds=inf)
 MOMENTS = 24  # of a curve over the clock
-GRU_STEPS, GRU_RATE = 40, 6e-3  # steps of Adam at each fit, for the few trials, and their size
+GRU_STEPS, GRU_RATE = 40, 6e-3  # steps of Adam at each fit, for the few trials, and its learning rate
 FEW_SEEDS = 3  # of TreeGRU, which takes a hundred times as long as trees
 
 

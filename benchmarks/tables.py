@@ -220,13 +220,7 @@ def main() -> int:
             tables[name] = measured(name, evaluator)
             notes = {**notes, **({name: arguments.note} if arguments.note else {})}
             rows = [tables[known].document() for known in KERNELS if known in tables]
-            head = {
-                "measured": provenance(),
-                "machine": machine(MACHINE),
-                "threads": 1,
-                "rule": str(RULE),
-                "notes": notes,
-            }
+            head = {"measured": provenance(), "machine": machine(MACHINE), "threads": 1, "rule": str(RULE)}
             text = json.dumps({**head, "notes": notes, "tables": rows}, separators=(",", ":"))
             arguments.json.write_text(text + "\n", encoding="utf-8")
             finite = [s for s in tables[name].seconds if s < inf]

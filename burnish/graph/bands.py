@@ -102,7 +102,8 @@ def constant_mask(new: Rewrite, node: Node, sizes: Magnitudes | None = None) -> 
         return None
     if hidden > -np.inf and not seen.any(-1).all():
         return None  # where nothing counts, finite scores are all the same
-    if hidden > LOWEST[t.dtype] and (sizes is None or hidden > -HIDING or sizes.element(scores) > MOST_SCORE):
+    low = hidden <= LOWEST[t.dtype]  # which NaN is not
+    if not low and (sizes is None or not hidden <= -HIDING or sizes.element(scores) > MOST_SCORE):
         return None
     return scores, seen, hidden
 

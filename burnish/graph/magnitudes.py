@@ -1,4 +1,4 @@
-"""Bounds of magnitudes: of elements of a tensor, and of rows of them, for any inputs of a call.
+"""Bounds of magnitudes: of elements of a tensor, and of rows of them, for any inputs of a call; of what is not NaN.
 
 A normalized row of n elements is no longer than the root of n; what constants make of it follows. So attention behind a
 normalization has scores of which a bound is known when a model is compiled: rows q and k are at most as long as the
@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, prod, sqrt
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from burnish.graph.graph import Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.sizes import is_size
+from burnish.ops import OPERATORS
 
 MOVED = ("identity", "cast", "reshape", "transpose", "expand", "slice")  # whose elements are those of their input
 MOST_ELEMENTS = 1 << 26  # of a matrix of which the spectral norm is computed
 FARTHEST = 64  # nodes that a bound is followed through
+LARGEST = {"float16": 65504.0, "bfloat16": 3.38e38, "float32": 3.4e38, "float64": 1.79e308}  # beyond: infinity
+LEAST_EPSILON = 1e-37  # that float32 does not round to 0
 
 
 class Magnitudes:
@@ -52,14 +55,14 @@ class Magnitudes:
             self._rows[key] = inf if extent == 0 or extent % key[2] else self._followed(self._row, *key)
         return self._rows[key]
 
-    def _followed(self, bound: Callable[..., float], *of: Any) -> float:
-        """Bound of a tensor; infinity of one that too many nodes are followed for."""
+    def _followed(self, bound: Callable[..., float], name: str, *of: int) -> float:
+        """Bound of a tensor; infinity of one that too many nodes are followed for, or that overflows its dtype."""
         if self._depth == FARTHEST:
             return inf
         self._depth += 1
-        found = bound(*of)
+        found = bound(name, *of)
         self._depth -= 1
-        return found
+        return found if found <= LARGEST.get(self.graph.types[name].dtype, 0.0) else inf
 
     # --- elements -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +120,7 @@ class Magnitudes:
             return _scaled(self._spread(node.inputs[0], name, axis, width), self._factor(node))
         if node.op == "matmul":
             return self._multiplied(node, axis, width)
-        return inf
+        return _scaled(self.element(name), sqrt(width))
 
     def _spread(self, name: str, whole: str, axis: int, width: int) -> float:
         """The norm of an operand that is perhaps the same for all elements along an axis of the result."""
@@ -127,22 +130,29 @@ class Magnitudes:
 
     def _normalized(self, node: Node, axis: int) -> float:
         """A normalization over dimensions of which ``axis`` is one: its scale times the root of their elements."""
-        shape, attrs = self.graph.types[node.outputs[0]].shape, node.attrs
-        first: Any = attrs.get("axis", -1)
-        over = shape[first:]
-        if -axis > len(over) or any(map(is_size, over)):
+        shape, over = self.graph.types[node.outputs[0]].shape, self._dimensions(node)
+        if -axis > len(over):
             return inf
         scale, bias = (*node.inputs[1:], "", "")[:2]
         found = sqrt(prod(over)) * (self.element(scale) if scale else 1.0)
         return found + (self.element(bias) * sqrt(shape[axis]) if bias else 0.0)
 
+    def _dimensions(self, node: Node) -> tuple[int, ...]:
+        """The extents that a normalization is over; none where one is open, or nothing keeps its divisor from 0."""
+        first, epsilon = (cast(float, OPERATORS[node.op].complete(node.attrs)[key]) for key in ("axis", "epsilon"))
+        over = self.graph.types[node.outputs[0]].shape[int(first) :]
+        return () if epsilon < LEAST_EPSILON or any(map(is_size, over)) else over
+
     def _is_own_deviation(self, node: Node, axis: int) -> bool:
-        """Whether a quotient is ``x / sqrt(mean(x * x) + c)`` along ``axis``, a normalization that is written out."""
+        """Whether a quotient is ``x / sqrt(mean(x * x) + c)`` along ``axis``, a normalization that is written out, with
+        c > 0: without it squares may be 0 where elements are not.
+        """
         root = self.graph.producer(node.inputs[1])
-        mean = None if root is None or root.op != "sqrt" else self.graph.producer(root.inputs[0])
-        if mean is not None and mean.op == "add":
-            parts = [(self.graph.value(n), self.graph.producer(m)) for n, m in (mean.inputs, mean.inputs[::-1])]
-            mean = next((m for value, m in parts if value is not None and np.all(value >= 0)), None)
+        total = None if root is None or root.op != "sqrt" else self.graph.producer(root.inputs[0])
+        if total is None or total.op != "add":
+            return False
+        parts = [(self.graph.value(n), self.graph.producer(m)) for n, m in (total.inputs, total.inputs[::-1])]
+        mean = next((m for value, m in parts if value is not None and np.all(value > 0)), None)
         if mean is None or mean.op != "reduce_mean" or not mean.attrs.get("keepdims", True):
             return False
         square, rank = self.graph.producer(mean.inputs[0]), len(self.graph.types[mean.inputs[0]].shape)
@@ -154,15 +164,17 @@ class Magnitudes:
         """Rows of what only has another place, shape or type."""
         (source, *_), attrs = node.inputs, node.attrs
         old, new = (self.graph.types[n].shape for n in (source, node.outputs[0]))
+        if node.op == "expand":
+            return self._spread(source, node.outputs[0], axis, width)
+        if min(len(old), len(new)) < -axis:
+            return inf
         if node.op == "transpose":
             perm: Any = attrs["perm"]
             return self.row(source, perm[axis] - len(old), width)
-        if node.op == "expand":
-            return self._spread(source, node.outputs[0], axis, width)
         if node.op == "slice":
             return self.row(source, axis)
-        if len(old) < -axis or old[axis:] != new[axis:]:
-            divides = axis == -1 and len(old) > 0 and not is_size(old[-1]) and old[-1] % new[-1] == 0
+        if old[axis:] != new[axis:]:
+            divides = axis == -1 and not is_size(old[-1]) and old[-1] % new[-1] == 0
             return self.row(source, -1, width) if divides else inf
         return self.row(source, axis, width)
 
@@ -187,8 +199,7 @@ class Magnitudes:
                 continue
             if node.op in ("layer_norm", "rms_norm"):
                 parts = [part for n in node.inputs[1:] if (part := self._vector(n, extent)) is not None]
-                last = node.attrs.get("axis", -1) in (-1, len(self.graph.types[name].shape) - 1)
-                if last and len(parts) == len(node.inputs) - 1:
+                if self._dimensions(node) == (extent,) and len(parts) == len(node.inputs) - 1:
                     shift = shift + scale * parts[1] if len(parts) > 1 else shift
                     return sqrt(extent), scale * parts[0] if parts else scale, shift
             found = self._term(node, extent) if node.op in ("add", "mul") else None
@@ -216,11 +227,12 @@ class Magnitudes:
 def spectral_norm(matrix: np.ndarray, width: int) -> float:
     """The greatest singular value of a matrix [K, N], of ``width`` of its columns at a time, which divides N."""
     depth, columns = matrix.shape
-    parts = matrix.astype(np.float32).reshape(depth, columns // width, width).transpose(1, 0, 2)
-    if not np.isfinite(parts).all():
-        return inf
+    most = _greatest(matrix)
+    if most in (0.0, inf):
+        return most
+    parts = (matrix / most).astype(np.float32).reshape(depth, columns // width, width).transpose(1, 0, 2)
     small = parts.swapaxes(1, 2) @ parts if width <= depth else parts @ parts.swapaxes(1, 2)
-    return sqrt(max(float(np.linalg.eigvalsh(small.astype(np.float64)).max(initial=0.0)), 0.0))
+    return most * sqrt(max(float(np.linalg.eigvalsh(small.astype(np.float64)).max()), 0.0))
 
 
 def _greatest(value: np.ndarray) -> float:
@@ -233,7 +245,8 @@ def _longest(value: np.ndarray, axis: int, width: int) -> float:
     if -axis > value.ndim:
         return _greatest(value)
     rows = np.moveaxis(value.astype(np.float64), axis, -1).reshape(-1, width)
-    found = float(np.sqrt((rows * rows).sum(-1)).max(initial=0.0))
+    with np.errstate(over="ignore"):
+        found = float(np.sqrt((rows * rows).sum(-1)).max(initial=0.0))
     return found if found == found else inf
 
 

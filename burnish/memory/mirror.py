@@ -5,9 +5,8 @@ A mirror count says how often the operation that made a value is copied into the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -134,41 +133,3 @@ def sublinear(work: Work, tries: int = TRIES) -> dict[int, int]:
     cuts = stages(work)
     found = [with_budget(work, budget, cuts) for budget in budgets(work, tries)]
     return min([{}, *found], key=lambda counts: work.live(mirrored_order(work, counts)))
-
-
-def recursive(work: Work, checkpoints: int, depth: int) -> dict[int, int]:
-    """Section 3.3.4: segments of segments, ``depth`` levels with ``checkpoints`` kept in each: g(n) = k + g(n/(k+1)).
-
-    What ends a segment of level d has the count d, which it is kept for until that level is left.
-    """
-    if checkpoints < 1 or depth < 1:
-        raise ParameterError(f"recursive: found {checkpoints} checkpoints, depth {depth}; allowed: from 1")
-    parts = stages(work)
-    counts: dict[int, int] = {}
-    kept: set[int] = set()
-    for level, low, high in _segments(0, len(parts), checkpoints, depth):
-        inside = {n for stage in parts[low:high] for n in stage.operations} & work.repeatable
-        counts.update((n, level + 1) for n in inside - kept)
-        for end in _ends(low, high, checkpoints):
-            made = {work.producer[v] for v in parts[end - 1].crossing} & inside - kept
-            counts.update((n, level) for n in made)
-            kept |= made
-    return counts
-
-
-def _segments(low: int, high: int, checkpoints: int, depth: int) -> Iterator[tuple[int, int, int]]:
-    """(level, begin, end) of the segments that are divided, outer ones first."""
-    pending = [(0, low, high)]
-    while pending:
-        level, low, high = pending.pop(0)
-        if level == depth or high - low < 2:
-            continue
-        yield level, low, high
-        ends = [low, *_ends(low, high, checkpoints), high]
-        pending += [(level + 1, a, b) for a, b in pairwise(ends)]
-
-
-def _ends(low: int, high: int, checkpoints: int) -> list[int]:
-    """Where a segment of stages is divided."""
-    count = min(checkpoints, high - low - 1)
-    return [low + round((high - low) * (i + 1) / (count + 1)) for i in range(count)]

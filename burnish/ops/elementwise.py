@@ -29,6 +29,7 @@ from burnish.ops.operator import (
     Gradient,
     Number,
     Operator,
+    Rule,
     Traits,
     broadcast_load,
     broadcast_shapes,
@@ -145,14 +146,14 @@ _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name
 FINITE = {"add", "sub", "mul", "relu", "sigmoid", "tanh", "maximum", "minimum"}  # of zeros, and finite operands
 
 
-def _softplus_gradient(a: Application) -> list[str | None]:
-    """``dy * sigmoid(x)``: the definition has a corner at 0, which the function has not."""
-    assert a.seeds[0] is not None
-    return [a.add("mul", a.seeds[0], a.add("sigmoid", a.inputs[0]))]
+def times(op: str) -> Rule:
+    """``dy * op(x)``, where the definition has a corner, or parts that are infinite, which the function has not."""
+    return lambda a: [a.add("mul", str(a.seeds[0]), a.add(op, a.inputs[0]))]
 
 
 _GRADIENTS: Mapping[str, Gradient] = {
-    "softplus": _softplus_gradient, "sign": "none", "stop_gradient": "none",
+    "softplus": times("sigmoid"), "sinh": times("cosh"), "cosh": times("sinh"), "sign": "none",
+    "stop_gradient": "none",
 }  # fmt: skip
 
 

@@ -1,4 +1,8 @@
-"""Inverse trigonometric and hyperbolic functions, element-wise, in float32 or wider."""
+"""Inverse trigonometric and hyperbolic functions, element-wise, in float32 or wider.
+
+Gradients are the closed forms (Abramowitz and Stegun 1964, 4.4.52 and 4.6.37), which are infinite at the ends of a
+domain, where the derivative of a definition would be 0 times infinity.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from burnish.loops.expr import FLOATS, Expr, cast, math, select, wrap
 from burnish.loops.tensor import Tensor, compute
-from burnish.ops.operator import Operator, named_operator, require_input, wide
+from burnish.ops.operator import (
+    Application,
+    Operator,
+    Rule,
+    accumulator_dtype,
+    differentiated,
+    named_operator,
+    require_input,
+    wide,
+)
 
 HALF_PI = 1.5707963267948966
 # Moshier's Cephes library, atan.c: x + x z P(z) / Q(z) with z = x², for |x| up to 0.66.
@@ -54,7 +67,7 @@ def _asinh(x: Expr) -> Expr:
 
 def _acosh(x: Expr) -> Expr:
     above = x - 1.0
-    near = math("log1p", above + math("sqrt", above * (x + 1.0)))
+    near = math("log1p", above + math("sqrt", above) * math("sqrt", x + 1.0))  # a product of both may overflow
     return select(x < 1e8, near, math("log", x) + 0.6931471805599453)
 
 
@@ -62,17 +75,53 @@ def _atanh(x: Expr) -> Expr:
     return 0.5 * (math("log1p", x) - math("log1p", -x))
 
 
-_ELEMENTS: Mapping[str, Callable[[Expr], Expr]] = {
-    "atan": _atan, "asin": _asin, "acos": _acos, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh,
-}  # fmt: skip
+Divisor = Callable[[Application, str, str], str]  # of a gradient, from the argument and one
 
 
-def _operator(name: str, element: Callable[[Expr], Expr]) -> Operator:
+def _square_and_one(a: Application, x: str, one: str) -> str:
+    return a.add("add", a.add("mul", x, x), one)
+
+
+def _one_less_square(a: Application, x: str, one: str) -> str:
+    """``1 - x²`` in factors, which lose no digits near 1."""
+    return a.add("mul", a.add("sub", one, x), a.add("add", one, x))
+
+
+def _square_less_one(a: Application, x: str, one: str) -> str:
+    return a.add("mul", a.add("sub", x, one), a.add("add", x, one))
+
+
+def _rule(divisor: Divisor, root: bool, negative: bool = False) -> Rule:
+    """``dy / d``, or ``dy / sqrt(d)``, perhaps negative."""
+
+    def gradient(a: Application) -> list[str | None]:
+        dtype, seed = a.types[0][1], str(a.seeds[0])
+        inner = accumulator_dtype(dtype)
+        x, seed = (t if inner == dtype else a.add("cast", t, to=inner) for t in (a.inputs[0], seed))
+        d = divisor(a, x, a.emit.constant(1.0, dtype=inner))
+        slope = a.add("div", seed, a.add("sqrt", d) if root else d)
+        slope = a.add("neg", slope) if negative else slope
+        return [slope if inner == dtype else a.add("cast", slope, to=dtype)]
+
+    return gradient
+
+
+_ELEMENTS: Mapping[str, tuple[Callable[[Expr], Expr], Rule]] = {  # name -> element, gradient
+    "atan": (_atan, _rule(_square_and_one, root=False)),
+    "asin": (_asin, _rule(_one_less_square, root=True)),
+    "acos": (_acos, _rule(_one_less_square, root=True, negative=True)),
+    "asinh": (_asinh, _rule(_square_and_one, root=True)),
+    "acosh": (_acosh, _rule(_square_less_one, root=True)),
+    "atanh": (_atanh, _rule(_one_less_square, root=False)),
+}
+
+
+def _operator(name: str, element: Callable[[Expr], Expr], gradient: Rule) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
         require_input(x, "x", dtype=FLOATS)
         return compute(x.shape, lambda *i: cast(x.dtype, element(wide(x[i]))), stage)
 
-    return named_operator(name, define, f"Element-wise {name}.")
+    return differentiated(gradient)(named_operator(name, define, f"Element-wise {name}."))
 
 
-OPERATORS = tuple(_operator(name, element) for name, element in _ELEMENTS.items())
+OPERATORS = tuple(_operator(name, *parts) for name, parts in _ELEMENTS.items())

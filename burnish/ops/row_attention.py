@@ -15,11 +15,14 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
     Application,
+    Operator,
     Refused,
     Shape,
+    Traits,
     declare,
     differentiated,
     internal,
+    named_operator,
     operator,
     require,
     require_input,
@@ -200,6 +203,15 @@ class _Operands:
 
         return compute((*self.lead, self.heads, self.rows, self.keys), element, name)
 
+    def weighed(self, name: str, weights: Tensor, right: Tensor, columns: int) -> Tensor:
+        """Sums over the keys of rows of ``right``, by weights of rows and keys."""
+
+        def element(*i: Expr) -> Expr:
+            t = reduce_axis(self.keys, "t")
+            return sum_over(wide(weights[(*i[:-1], t.var)]) * wide(right[(*self.of_keys(i[:-2]), t.var, i[-1])]), t)
+
+        return compute((*self.lead, self.heads, self.rows, columns), element, name)
+
     def scores(self, name: str, scale: float, lower: int | None, upper: int | None) -> Tensor:
         """Scores, of which softmax is taken."""
         found = f"{lower} to {upper} for {self.rows} rows of {self.keys} keys"
@@ -252,16 +264,12 @@ def row_attention(
 
     shares = compute(scores.shape, share, f"{name}.share")
 
-    def weighted(*i: Expr) -> Expr:
-        t = reduce_axis(x.keys, "t")
-        return sum_over(wide(shares[(*i[:-1], t.var)]) * wide(value[(*x.of_keys(i[:-2]), t.var, i[-1])]), t)
-
     def logarithm(*i: Expr) -> Expr:
         at = (*i, wrap(0))
         return top[at] + math("log", total[at])
 
     logs = compute(scores.shape[:-1], logarithm, f"{name}.1")
-    sums = compute((*scores.shape[:-1], x.columns), weighted, f"{name}.weighted")
+    sums = x.weighed(f"{name}.weighted", shares, value, x.columns)
     shape = x.placed(x.heads, x.rows, x.columns)
     return compute(shape, lambda *i: cast(query.dtype, sums[x.ordered(i)]), f"{name}.0"), logs
 
@@ -270,15 +278,15 @@ class _Backward(_Operands):
     """As its base, with the adjoint of the result, logarithms of sums, and each row's sum of results by adjoints."""
 
     def __init__(self, name: str, tensors: Sequence[Tensor], inside: bool, scale: float, *band: int | None) -> None:
-        query, key, value, seed, logs, sums = tensors
+        query, key, value, self.seed, logs, sums = tensors
         super().__init__(query, key, value, inside)
         rows = (*self.lead, self.heads, self.rows)
         wide_ = "float32" if query.dtype in BLOCKWISE else query.dtype
-        require_input(seed, "seed", shape=self.placed(self.heads, self.rows, self.columns), dtype=(query.dtype,))
+        require_input(self.seed, "seed", shape=self.placed(self.heads, self.rows, self.columns), dtype=(query.dtype,))
         require_input(logs, "logs", shape=rows, dtype=(wide_,))
         require_input(sums, "sums", shape=self.row(rows), dtype=(wide_,))
         scores = self.scores(name, scale, *band)
-        by_values = self.product(f"{name}.by_values", self.seed_at(seed), value, self.columns)
+        by_values = self.product(f"{name}.by_values", self.seed_element, value, self.columns)
         power = compute(scores.shape, lambda *i: math("exp", scores[i] - logs[i[:-1]]), f"{name}.exp")
         factor = wrap(scale, power.dtype)
 
@@ -288,9 +296,9 @@ class _Backward(_Operands):
         self.slopes = compute(scores.shape, slope, f"{name}.slope")
         self.shares = compute(scores.shape, lambda *i: cast(query.dtype, power[i]), f"{name}.share")
 
-    def seed_at(self, seed: Tensor) -> Element:
+    def seed_element(self, *i: Expr) -> Expr:
         """The element of the adjoint of heads, rows and columns."""
-        return lambda *i: seed[self.ordered(i)]
+        return self.seed[self.ordered(i)]
 
     def of_rows(self, name: str, weights: Tensor, factor: Element, columns: int) -> Tensor:
         """Sums over all rows that see a key, of all heads that share it."""
@@ -307,66 +315,54 @@ class _Backward(_Operands):
         return compute(shape, lambda *i: cast(self.query.dtype, sums[self.ordered(i)]), name)
 
 
-_NONE = Refused("it is the gradient of attention itself; allowed: gradients of the first order")
+def _query_gradient(name: str, x: _Backward) -> Tensor:
+    found = x.weighed(f"{name}.sums", x.slopes, x.key, x.depth)
+    shape = x.placed(x.heads, x.rows, x.depth)
+    return compute(shape, lambda *i: cast(x.query.dtype, found[x.ordered(i)]), name)
 
 
-@differentiated(_NONE)
-@declare(layout_affinity=-4.0)
-@operator
-def row_attention_query_gradient(
-    name: str,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    seed: Tensor,
-    logs: Tensor,
-    sums: Tensor,
-    *,
-    scale: float = 1.0,
-    lower: int | None = None,
-    upper: int | None = None,
-    inside: bool = False,
-) -> Tensor:
+def _key_gradient(name: str, x: _Backward) -> tuple[Tensor, Tensor]:
+    keys = x.of_rows(f"{name}.0", x.slopes, lambda *i: x.query[i], x.depth)
+    return keys, x.of_rows(f"{name}.1", x.shares, x.seed_element, x.columns)
+
+
+def _backward(name: str, make: Callable[[str, _Backward], Tensor | tuple[Tensor, ...]], doc: str) -> Operator:
+    def define(
+        stage: str,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        seed: Tensor,
+        logs: Tensor,
+        sums: Tensor,
+        *,
+        scale: float = 1.0,
+        lower: int | None = None,
+        upper: int | None = None,
+        inside: bool = False,
+    ) -> Tensor | tuple[Tensor, ...]:
+        return make(stage, _Backward(stage, (query, key, value, seed, logs, sums), inside, scale, lower, upper))
+
+    refused = Refused("it is the gradient of attention itself; allowed: gradients of the first order")
+    return differentiated(refused)(named_operator(name, define, doc, Traits(layout_affinity=-4.0)))
+
+
+row_attention_query_gradient = _backward(
+    "row_attention_query_gradient",
+    _query_gradient,
     """Gradient of :func:`row_attention` by its queries, [..., heads, rows, depth]: ``dS K``, of scores computed again.
 
     ``seed``: the adjoint of the result. ``logs``: the logarithms of sums. ``sums``: each row's sum of result by adjoint
     (less the adjoint of ``logs``), [..., heads, rows]. ``inside``: results, adjoints and ``sums`` have heads behind
     rows. Dao 2023, algorithm 2, lines 8 to 16.
-    """
-    x = _Backward(name, (query, key, value, seed, logs, sums), inside, scale, lower, upper)
-
-    def weighted(*i: Expr) -> Expr:
-        t = reduce_axis(x.keys, "t")
-        return sum_over(wide(x.slopes[(*i[:-1], t.var)]) * wide(key[(*x.of_keys(i[:-2]), t.var, i[-1])]), t)
-
-    found = compute(query.shape, weighted, f"{name}.sums")
-    shape = x.placed(x.heads, x.rows, x.depth)
-    return compute(shape, lambda *i: cast(query.dtype, found[x.ordered(i)]), name)
-
-
-@differentiated(_NONE)
-@declare(layout_affinity=-4.0)
-@operator
-def row_attention_key_gradient(
-    name: str,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    seed: Tensor,
-    logs: Tensor,
-    sums: Tensor,
-    *,
-    scale: float = 1.0,
-    lower: int | None = None,
-    upper: int | None = None,
-    inside: bool = False,
-) -> tuple[Tensor, Tensor]:
+    """,
+)
+row_attention_key_gradient = _backward(
+    "row_attention_key_gradient",
+    _key_gradient,
     """Gradients of :func:`row_attention` by its keys and its values: ``dS' Q`` and ``P' dO``. See
     :func:`row_attention_query_gradient`.
-    """
-    x = _Backward(name, (query, key, value, seed, logs, sums), inside, scale, lower, upper)
-    keys = x.of_rows(f"{name}.0", x.slopes, lambda *i: query[i], x.depth)
-    return keys, x.of_rows(f"{name}.1", x.shares, x.seed_at(seed), x.columns)
-
+    """,
+)
 
 OPERATORS = (row_attention, *internal(row_attention_query_gradient, row_attention_key_gradient))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from burnish.loops.expr import FLOATS, Expr, all_of, cast, equal, math, select, wrap
 from burnish.loops.tensor import Tensor, compute
+from burnish.ops.elementwise import times
 from burnish.ops.operator import Application, Gradient, Operator, differentiated, named_operator, require_input
 
 PI = 3.141592653589793
@@ -82,7 +83,9 @@ def _lgamma(x: Expr) -> Expr:
     inverse = 1.0 / high
     series = (high - 0.5) * (math("log", high) - 1.0) + 0.41893853320467274178
     value = series + inverse * _polynomial(inverse * inverse, _STIRLING) - select(small, math("log", product), 0.0)
-    mirrored = math("log", PI / math("abs", math("sin", _to_integer(x) * PI))) - value
+    turn = _to_integer(x)
+    mirrored = math("log", PI / math("abs", math("sin", turn * PI))) - value
+    mirrored = select(equal(turn, 0.0), INFINITY, mirrored)
     size = math("abs", x)
     return select(size < INFINITY, select(reflected, mirrored, value), size)
 
@@ -98,10 +101,10 @@ def _digamma(x: Expr) -> Expr:
     inverse = 1.0 / high
     square = inverse * inverse
     value = math("log", high) - 0.5 * inverse - square * _polynomial(square, _DIGAMMA) - select(small, below, 0.0)
-    turn = _to_integer(x) * PI
-    mirrored = value - PI * math("cos", turn) / math("sin", turn)
+    turn = select(equal(x, 0.0), x, _to_integer(x)) * PI  # of -0 as of 0, its sign
+    mirrored = value - PI / (math("sin", turn) / math("cos", turn))
     pole = all_of(x < 0.0, equal(_to_integer(x), 0.0))
-    return select(pole, float("nan"), select(reflected, mirrored, value))
+    return select(pole, x * float("nan"), select(reflected, mirrored, value))  # there NaN is the slope, too
 
 
 def _erfinv_gradient(a: Application) -> list[str | None]:
@@ -122,6 +125,6 @@ def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: 
 
 OPERATORS = (
     _operator("erfinv", "inverse of the error function", _erfinv, _erfinv_gradient),
-    _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, "derived"),
+    _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, times("digamma")),
     _operator("digamma", "derivative of the logarithm of the gamma function", _digamma, "derived"),
 )

@@ -156,11 +156,11 @@ class Huber:
         return {"label": t}
 
     def build(self, b: GraphBuilder, outputs: Sequence[str], labels: Sequence[str]) -> str:
-        """The mean. With ``m = min(|d|, delta)`` it is ``m (|d| - m / 2)`` on both sides."""
+        """The mean. With m = d between -delta and delta it is ``m (d - m / 2)``, whose slope m is NaN where d is."""
         dtype = b.types[outputs[0]].dtype
-        away = b.add("abs", b.add("sub", outputs[0], labels[0]))
-        near = b.add("minimum", away, b.constant(self.delta, dtype=dtype))
-        rest = b.add("sub", away, b.add("mul", near, b.constant(0.5, dtype=dtype)))
+        d = b.add("sub", outputs[0], labels[0])
+        near = b.add("clip", d, min=-self.delta, max=self.delta)
+        rest = b.add("sub", d, b.add("mul", near, b.constant(0.5, dtype=dtype)))
         return _mean(b, b.add("mul", near, rest))
 
 

@@ -59,6 +59,15 @@ def test_what_is_no_band_or_hides_a_whole_row_by_numbers_stays() -> None:
     assert "band" not in [n.op for n in optimize(more, target=GPU).nodes]
 
 
+@pytest.mark.parametrize("op", ["where", "fill", "add"])
+def test_masks_of_nan_hide_nothing(op: str) -> None:
+    graph = masked(CAUSAL, np.nan, op)
+    found = optimize(graph, target=GPU)
+    assert "band" not in [node.op for node in found.nodes]
+    (y,) = evaluate(found, {"x": np.zeros((2, ROWS, COLUMNS), "f4")}).values()
+    assert np.isnan(y).any()
+
+
 def test_diagonals() -> None:
     assert diagonals(CAUSAL) == (1 - ROWS, 3) and diagonals(WINDOW) == (-2, 0)
     assert diagonals(np.ones((3, 3), bool)) is None and diagonals(np.zeros((3, 3), bool)) is None

@@ -81,7 +81,8 @@ def test_what_may_be_anything_has_no_bound() -> None:
     b = GraphBuilder()
     x = b.input("x", (2, ROWS, WIDE))
     scores = b.add("matmul", x, x, transpose_b=True)
-    other = b.add("div", x, b.add("sqrt", b.add("reduce_mean", b.add("mul", x, x), axes=(1,), keepdims=True)))
+    square = b.add("reduce_mean", b.add("mul", x, x), axes=(1,), keepdims=True)
+    other = b.add("div", x, b.add("sqrt", b.add("add", square, b.constant(1e-5, dtype="float32"))))
     known = bounds(b.build(scores, other))
     assert known.element(scores) == known.row(x) == known.row(other) == inf
     assert known.row(other, -2) == sqrt(ROWS)  # along which it is normalized
@@ -134,3 +135,52 @@ def test_what_is_too_far_away_has_no_bound() -> None:
         names.append(b.add("add", names[-1], near))
     graph = b.build(names[-1])
     assert bounds(graph).element(names[-1]) == inf and bounds(graph).element(names[9]) == 10.0
+
+
+def test_a_normalization_whose_divisor_may_be_0_has_no_bound() -> None:
+    """The squares of small elements are 0, which are then infinite."""
+    b = GraphBuilder()
+    x = b.input("x", (2, WIDE))
+    square = b.add("reduce_mean", b.add("mul", x, x), axes=(1,), keepdims=True)
+    found = [
+        b.add("rms_norm", x, epsilon=0.0),
+        b.add("layer_norm", x, epsilon=1e-60),
+        b.add("div", x, b.add("sqrt", square)),
+        b.add("div", x, b.add("sqrt", b.add("add", square, b.constant(0.0, dtype="float32")))),
+    ]
+    graph = b.build(*found, *(b.add("matmul", y, b.constant(np.eye(WIDE, dtype="f4"))) for y in found))
+    known = bounds(graph)
+    assert [known.row(name) for name in graph.outputs] == [inf] * 8
+    with np.errstate(all="ignore"):
+        values = evaluate(graph, {"x": np.full((2, WIDE), 1e-30, "f4")})
+    assert not np.isfinite(values[graph.outputs[0]]).any()
+
+
+def test_what_overflows_its_dtype_has_no_bound() -> None:
+    """Of halves a bound of 1e5 is infinite on the way, whatever it is scaled by behind that."""
+    b = GraphBuilder()
+    unit = b.add("tanh", b.input("x", (2, WIDE)))
+    large = b.add("mul", unit, b.constant(1e5, dtype="float32"))
+    halves = b.add("cast", large, to="float16")
+    scaled = b.add("mul", halves, b.constant(np.float16(0.01)))
+    known = bounds(b.build(large, scaled))
+    assert known.element(large) == 1e5 and known.row(large) < 1e6
+    assert known.element(scaled) == known.row(scaled) == inf
+
+
+def test_bounds_of_tensors_without_the_dimension() -> None:
+    """A learnt number as a tensor of one element, and of none."""
+    b = GraphBuilder()
+    one = b.add("tanh", b.input("x", (1,)))
+    scale = b.add("reshape", one, shape=())
+    product = b.add("mul", b.add("reshape", one, shape=(1, 1)), scale)
+    known = bounds(b.build(product, b.add("transpose", scale, perm=())))
+    assert known.row(product) == known.element(product) == 1.0 and known.row(scale) == inf
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_spectral_norms_of_small_and_large_matrices(size: float) -> None:
+    """Whose squares are 0 and infinite in float32."""
+    matrix = np.eye(3, 4, dtype="f4") * np.float32(size)
+    np.testing.assert_allclose(spectral_norm(matrix, 4), size, rtol=1e-5)
+    assert spectral_norm(np.zeros((3, 4), "f4"), 2) == 0.0 and spectral_norm(np.full((2, 2), inf), 2) == inf

@@ -1,7 +1,7 @@
 import pytest
 
 from burnish.errors import ParameterError
-from burnish.memory.mirror import by_name, drop_cheap, mirrored, mirrored_order, recursive, sublinear, with_budget
+from burnish.memory.mirror import by_name, drop_cheap, mirrored, mirrored_order, sublinear, with_budget
 from burnish.memory.stages import backward_parts, stages
 from burnish.memory.work import Work, WorkItem
 from tests.memory.works import chain
@@ -43,7 +43,8 @@ def test_copies_read_copies_of_their_level() -> None:
 def test_every_plan_runs_all_after_what_it_needs(seed: int, skip: int) -> None:
     work = chain(20, seed, skip)
     base = work.live(range(len(work)))
-    for counts in (drop_cheap(work), sublinear(work), recursive(work, 1, 3), recursive(work, 3, 2)):
+    deeper = {n: n % 3 for n in work.repeatable}
+    for counts in (drop_cheap(work), sublinear(work), deeper):
         order = mirrored_order(work, counts)
         work.check(order)
         assert all(order.count(n) <= 1 + counts.get(n, 0) for n in range(len(work)))
@@ -69,14 +70,6 @@ def test_the_plan_of_algorithm_7_grows_with_the_root_of_the_depth_and_costs_one_
         assert work.order_seconds(order) <= work.seconds + length  # the forward pass takes a second a layer
         live.append(work.live(order) / 6400)
     assert live[0] <= 2.6 * 5 and live[1] <= 2.6 * 10 and live[2] <= 2.6 * 20
-
-
-def test_recursion_needs_the_logarithm() -> None:
-    work = even(256)
-    live = [work.live(mirrored_order(work, recursive(work, 1, depth))) / 6400 for depth in (1, 2, 4, 7)]
-    assert live == sorted(live, reverse=True) and live[-1] <= 20 < 256
-    seconds = work.order_seconds(mirrored_order(work, recursive(work, 1, 7)))
-    assert seconds <= work.seconds + 8 * 256
 
 
 def test_segments_keep_the_set_that_crosses_their_end() -> None:
@@ -120,5 +113,3 @@ def test_a_users_counts_are_by_name() -> None:
         by_name(work, {"f1": -1})
     with pytest.raises(ParameterError, match=r"counts for operations \[5\]"):
         mirrored(work, {5: 1})
-    with pytest.raises(ParameterError, match="found 0 checkpoints"):
-        recursive(work, 0, 1)

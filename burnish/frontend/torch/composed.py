@@ -37,7 +37,7 @@ def _atan2(c: TorchContext, x: Any, other: Any) -> Ref:
     over, under = c.add("where", steep, x, y), c.add("where", steep, y, x)
     origin = c.add("equal", under, c.scalar(0, under))
     ratio = c.add("div", over, c.add("where", origin, c.scalar(1, under), under))
-    angle = c.add("where", origin, c.scalar(0, ratio), c.add("atan", ratio))
+    angle = c.add("where", origin, c.add("stop_gradient", over), c.add("atan", ratio))  # over is 0 or NaN
 
     def signed(value: float) -> Ref:
         return c.add("where", _negative(c, y), c.scalar(-value, angle), c.scalar(value, angle))
@@ -48,13 +48,18 @@ def _atan2(c: TorchContext, x: Any, other: Any) -> Ref:
 
 
 def _hypot(c: TorchContext, x: Any, other: Any) -> Ref:
-    """The root of the sum of squares, which cannot overflow: both are divided by the greater first."""
+    """The root of the sum of squares, which cannot overflow: both are divided by the greater first.
+
+    It is infinite where one of both is, be the other NaN (C99, F.10.4.3).
+    """
     a, b = _pair(c, x, other)
     top = c.add("maximum", c.add("abs", a), c.add("abs", b))
     plain = c.add("logical_or", c.add("isinf", top), c.add("equal", top, c.scalar(0, top)))
     scale = c.add("stop_gradient", c.add("where", plain, c.scalar(1, top), top))
     squares = [c.add("mul", part, part) for part in (c.add("div", t, scale) for t in (a, b))]
-    return c.add("mul", scale, c.add("sqrt", c.add("add", *squares)))
+    y = c.add("mul", scale, c.add("sqrt", c.add("add", *squares)))
+    infinite = c.add("logical_and", c.add("isnan", y), c.add("logical_or", c.add("isinf", a), c.add("isinf", b)))
+    return c.add("where", infinite, c.scalar(math.inf, y), y)
 
 
 def _logaddexp(unit: float, c: TorchContext, x: Any, other: Any) -> Ref:

@@ -339,8 +339,9 @@ def _xlogy(op: str, pole: float, c: TorchContext, x: Any, other: Any) -> Ref:
     zero = c.scalar(0, a)
     nothing = c.add("equal", a, zero)
     logs = c.add("where", c.add("logical_and", nothing, c.add("less_equal", b, c.scalar(pole, b))), zero, c.add(op, b))
-    infinite = c.add("logical_and", nothing, c.add("equal", b, c.scalar(math.inf, b)))
-    return c.add("where", infinite, zero, c.add("mul", a, logs))
+    infinite, one = c.add("logical_and", nothing, c.add("equal", b, c.scalar(math.inf, b))), c.scalar(1, a)
+    steep = c.add("sqrt", c.add("where", infinite, a, one))  # 0 of infinite slope
+    return c.add("where", infinite, steep, c.add("mul", a, c.add("where", infinite, one, logs)))
 
 
 def _sinc(c: TorchContext, x: Ref) -> Ref:
@@ -349,6 +350,23 @@ def _sinc(c: TorchContext, x: Ref) -> Ref:
     origin, one = c.add("equal", x, c.scalar(0, x)), c.scalar(1, x)
     scaled = c.add("where", origin, one, c.add("mul", x, c.scalar(math.pi, x)))
     return c.add("where", origin, one, c.add("div", c.add("sin", scaled), scaled))
+
+
+def _entr(c: TorchContext, x: Ref) -> Ref:
+    """``-x log(x)``, of infinite slope at 0, where it is 0 (as the root is); minus infinity of what is negative."""
+    x = c.real(x)
+    zero = c.scalar(0, x)
+    origin, below = c.add("equal", x, zero), c.add("less", x, zero)
+    inside = c.add("where", origin, c.scalar(1, x), x)
+    y = c.add("where", origin, c.add("sqrt", x), c.add("neg", c.add("mul", inside, c.add("log", inside))))
+    return c.add("where", below, c.scalar(-math.inf, x), y)
+
+
+def _logit(c: TorchContext, x: Ref, eps: float | None = None) -> Ref:
+    """``log(x / (1 - x))``, of ``x`` between ``eps`` and ``1 - eps``, of infinite slope at 0 and 1."""
+    x = c.real(x)
+    x = x if eps is None else c.add("clip", x, min=float(eps), max=1 - float(eps))
+    return c.add("sub", c.add("log", x), c.add("log1p", c.add("neg", x)))
 
 
 def _simple_power(c: TorchContext, a: Ref, exponent: float) -> Ref | None:
@@ -373,7 +391,13 @@ def _masked_fill(c: TorchContext, x: Ref, mask: Ref, value: Any) -> Ref:
 
 
 def _lerp(c: TorchContext, x: Ref, end: Ref, weight: Any) -> Ref:
-    return c.add("add", x, c.add("mul", c.operand(weight, c.dtype(x)), c.add("sub", end, x)))
+    """From the end that is nearer, so that weights of 0 and of 1 give the ends themselves."""
+    w, apart = c.operand(weight, c.dtype(x)), c.add("sub", end, x)
+    first = c.add("add", x, c.add("mul", w, apart))
+    last = c.add("sub", end, c.add("mul", apart, c.add("sub", c.scalar(1, w), w)))
+    if not isinstance(weight, Ref):
+        return first if abs(weight) < 0.5 else last
+    return c.add("where", c.add("less", c.add("abs", w), c.scalar(0.5, w)), first, last)
 
 
 def _addc(op: str, c: TorchContext, x: Ref, tensor1: Ref, tensor2: Ref, value: float) -> Ref:
@@ -414,6 +438,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.softshrink": _soft_shrink, "aten.hardshrink": _hard_shrink, "aten.rsub": _reverse_sub, "aten.div": _div,
     "aten.true_divide": _div, "aten.floor_divide": _floor_divide, "aten.remainder": _remainder,
     "aten.fmod": _fmod, "aten.pow": _pow, "aten.xlogy": partial(_xlogy, "log", 0.0), "aten.sinc": _sinc,
+    "aten.special_entr": _entr, "aten.logit": _logit,
     "aten.special_xlog1py": partial(_xlogy, "log1p", -1.0),
     "aten.where": _where, "aten.masked_fill": _masked_fill,
     "aten.lerp": _lerp, "aten.addcmul": partial(_addc, "mul"), "aten.addcdiv": partial(_addc, "div"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from tests.marks import slow
 
 F = torch.nn.functional
 
+import burnish as bn  # noqa: E402
 from burnish.frontend.torch.export import import_torch  # noqa: E402
 from burnish.graph.evaluate import evaluate  # noqa: E402
 from burnish.graph.gradient import gradients  # noqa: E402
@@ -126,6 +129,95 @@ CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
 }  # fmt: skip
 
 
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+ONE_OPERAND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{name: getattr(torch, name) for name in words(
+        "abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac "
+        "lgamma log log10 log1p log2 logit neg reciprocal relu round rsqrt sigmoid sign sin sinc sinh sqrt square tan "
+        "tanh trunc nan_to_num")},
+    "entr": torch.special.entr,
+    **{name: getattr(F, name) for name in words(
+        "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus "
+        "softshrink softsign tanhshrink")},
+    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"), "threshold": lambda x: F.threshold(x, 0.5, 7.0),
+    "clamp": lambda x: x.clamp(-1, 2), "bounded logit": lambda x: torch.logit(x, 1e-3),
+    **{f"power {p}": (lambda x, p=p: x.pow(p)) for p in (-2, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3)},
+    **{f"powers of {b}": (lambda x, b=b: torch.pow(b, x)) for b in (0.0, 0.5, 2.0)},
+}  # fmt: skip
+TWO_OPERANDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    **{name: getattr(torch, name) for name in words(
+        "add atan2 copysign div fmax fmin fmod hypot logaddexp logaddexp2 maximum minimum mul pow remainder sub "
+        "xlogy")},
+    "xlog1py": torch.special.xlog1py, "prelu": torch.ops.aten._prelu_kernel,
+    "lerp": lambda x, y: torch.lerp(x, y, 0.75), "near lerp": lambda x, y: torch.lerp(x, y, 0.25),
+    "where": lambda x, y: torch.where(x > y, x, y), "addcdiv": lambda x, y: torch.addcdiv(x, x, y),
+    **{name: (lambda x, y, name=name: getattr(F, name)(x, y, reduction="none")) for name in words(
+        "smooth_l1_loss huber_loss mse_loss l1_loss binary_cross_entropy_with_logits kl_div poisson_nll_loss")},
+    "smooth l1 of 0": lambda x, y: F.smooth_l1_loss(x, y, reduction="none", beta=0.0),
+    "huber of 2": lambda x, y: F.huber_loss(x, y, reduction="none", delta=2.0),
+}  # fmt: skip
+
+
+def is_minus_zero(x: float) -> bool:
+    return x == 0 and math.copysign(1, x) < 0
+
+
+def extreme(*values: float) -> bool:
+    """Whether a square of one of these is 0 or infinite, in its dtype."""
+    return any(abs(x) > 1e30 or 0 < abs(x) < 1e-30 for x in values)
+
+
+# Arguments at which PyTorch has another value or slope, since it multiplies 0 by infinity, or squares what is extreme;
+# and where the limits of a slope on both sides of 0 differ, of which it takes one and the sign of 0 decides here.
+APART: dict[str, Callable[..., bool]] = {
+    "entr": lambda x: x == INF or is_minus_zero(x), "logit": is_minus_zero, "power -0.5": is_minus_zero,
+    "xlogy": lambda x, y: is_minus_zero(x), "xlog1py": lambda x, y: is_minus_zero(x),
+    **dict.fromkeys(("gelu", "hardswish", "atan2", "copysign", "fmod", "remainder", "addcdiv"), extreme),
+    **dict.fromkeys(("logaddexp", "logaddexp2"), lambda x, y: x == y and math.isinf(x)),
+}  # fmt: skip
+LOSSES = ("smooth_l1_loss", "huber_loss", "huber of 2")  # that move weights to NaN where they are NaN
+
+
+def edges(dtype: str, operands: int) -> list[tuple[float, ...]]:
+    """Values at which elementwise functions have poles, corners, limits, or overflow; all pairs of some of them."""
+    limits = torch.finfo(getattr(torch, dtype))
+    far = [limits.tiny * 4, limits.max / 4, INF]
+    size = [0.0, 0.5, 1.0, 2.5, *far] if operands > 1 else [0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 20.0, *far]
+    return [*product([*size, *(-x for x in size), NAN], repeat=operands)]
+
+
+@lru_cache
+def swept(operands: int, dtype: str) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
+    """Values and gradients at the edges of all functions of so many operands: ours, and PyTorch's."""
+    functions = [ONE_OPERAND, TWO_OPERANDS][operands - 1]
+    columns = zip(*edges(dtype, operands), strict=True)
+    one = [torch.tensor(values, dtype=getattr(torch, dtype)) for values in columns]
+
+    class Network(torch.nn.Module):
+        def forward(self, *given: Any) -> Any:
+            return tuple(f(*given[i * operands : (i + 1) * operands]) for i, f in enumerate(functions.values()))
+
+    given = [t.clone().requires_grad_() for _ in functions for t in one]
+    results = Network()(*given)
+    seeds = torch.linspace(0.5, 1.5, len(one[0]), dtype=one[0].dtype)
+    found = torch.autograd.grad(results, given, [seeds] * len(results), allow_unused=True)
+    model = import_torch(Network(), tuple(given), training=True).graph
+    graph = gradients(model, model.outputs, [*model.inputs])
+    arrays = [*(t.detach().numpy() for t in given), *[seeds.numpy()] * len(results)]
+    with np.errstate(all="ignore"):
+        ours = [*evaluate(graph, dict(zip(graph.inputs, arrays, strict=True))).values()]
+    values, slopes = ours[: len(results)], ours[len(results) :]
+    peers = [np.zeros_like(own) if t is None else t.numpy() for own, t in zip(slopes, found, strict=True)]
+    pairs = [*zip(slopes, peers, strict=True)]
+    return {
+        name: [(values[i], y.detach().numpy()), *pairs[i * operands : (i + 1) * operands]]
+        for i, (name, y) in enumerate(zip(functions, results, strict=True))
+    }
+
+
 def compare(function: Callable[..., Any], values: list[Any], dtype: str) -> None:
     """Holds the gradients by all values against autograd's."""
 
@@ -154,3 +246,52 @@ def compare(function: Callable[..., Any], values: list[Any], dtype: str) -> None
 def test_slopes_where_a_convention_decides_are_those_of_pytorch(name: str, dtype: str) -> None:
     function, *values = CASES[name]
     compare(function, values, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", [*ONE_OPERAND, *TWO_OPERANDS])
+def test_elementwise_functions_at_their_edges(name: str, dtype: str) -> None:
+    operands = 1 if name in ONE_OPERAND else 2
+    value, *slopes = swept(operands, dtype)[name]
+    compared = np.array([not (name in APART and APART[name](*x)) for x in edges(dtype, operands)])
+    known = compared & ~np.isnan(value[1] if name not in LOSSES else 0.0)  # outside of the domain no slope is right
+    tolerance = 1e-5 if dtype == "float32" else 1e-7
+    for (own, peer), places in ((value, compared), *((pair, known) for pair in slopes)):
+        np.testing.assert_allclose(own[places], peer[places], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_losses_of_shares_at_0_and_1(dtype: str) -> None:
+    """Of certain shares, as a sigmoid rounds them: logarithms are at least -100, and their slopes at most 1e12."""
+    shares = [(p, t) for p in (0.0, 1e-14, 1e-6, 0.3, 1.0) for t in (0.0, 0.4, 1.0)]
+    wrong = [(p, t) for p, t in shares if abs(p - t) > 1e-12]  # where it is right, PyTorch's slope is 0, ours 1
+    given, targets = ([*column] for column in zip(*wrong, strict=True))
+    labels, weights = (torch.tensor(v, dtype=getattr(torch, dtype)) for v in (targets, [0.5, *targets[1:]]))
+    for how, weight in (("none", None), ("mean", None), ("sum", weights)):
+        compare(lambda p, how=how, w=weight: F.binary_cross_entropy(p, labels, w, reduction=how), [given], dtype)
+    loss = import_torch(torch.nn.BCELoss(), (torch.zeros(3), torch.ones(3)), training=True).graph
+    graph = gradients(loss, loss.outputs[0], [loss.inputs[0]])
+    found = evaluate(graph, dict(zip(graph.inputs, [np.float32([0, 0.5, 1])] * 2, strict=True)))[graph.outputs[1]]
+    np.testing.assert_allclose(found, np.float32([1, 0, -1]) / 3, rtol=1e-6)
+
+
+def test_compiled_gradients_at_edges() -> None:
+    """As the definitions say: infinite at the ends of domains, where kernels approximate roots and quotients."""
+    places = [0.0, 1.0, -1.0, 0.5, 3.0, -3.0, INF, -INF, NAN]
+    functions = [ONE_OPERAND[name] for name in ("asin", "acosh", "atanh", "cosh", "logit", "entr", "lgamma")]
+
+    class Network(torch.nn.Module):
+        def forward(self, *given: torch.Tensor) -> Any:
+            *xs, y, z, p = given
+            loss = F.binary_cross_entropy(p, torch.ones(len(places)), reduction="none")
+            return (*(f(x) for f, x in zip(functions, xs, strict=True)), F.huber_loss(y, z, reduction="none"), loss)
+
+    shares = torch.tensor([0.0, 1.0, 0.5, 0.25, 1e-14, 1e-6, 0.0, 1.0, 0.5])
+    given = *(torch.tensor(places) for _ in range(len(functions) + 1)), torch.zeros(len(places)), shares
+    model = import_torch(Network(), given, training=True).graph
+    graph = gradients(model, model.outputs, [*model.inputs])
+    feeds = [*(t.numpy() for t in given), *[np.ones(len(places), "f4")] * len(model.outputs)]
+    with np.errstate(all="ignore"):
+        wanted = evaluate(graph, dict(zip(graph.inputs, feeds, strict=True))).values()
+    for own, peer in zip(bn.compile(graph)(*feeds), wanted, strict=True):
+        np.testing.assert_allclose(own, peer, rtol=1e-5, atol=1e-6)
