@@ -277,7 +277,6 @@ def test_a_slow_phase_of_the_machine_is_taken_out(tmp_path: Path) -> None:
         assert kernel.tuner.costs == pytest.approx(quiet)
 
 
-@pytest.mark.slow
 def test_time_goes_where_the_model_gains(tmp_path: Path) -> None:
     """A kernel called a hundred times gets more trials than one called once."""
     open_tasks = [t for t in TASKS if t.space.size > 1000]
