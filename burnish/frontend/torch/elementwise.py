@@ -391,7 +391,7 @@ def _masked_fill(c: TorchContext, x: Ref, mask: Ref, value: Any) -> Ref:
 
 
 def _lerp(c: TorchContext, x: Ref, end: Ref, weight: Any) -> Ref:
-    """From the end that is nearer, so that weights of 0 and of 1 give the ends themselves."""
+    """Linear interpolation from the nearer end, so that weights of 0 and of 1 give the ends themselves."""
     w, apart = c.operand(weight, c.dtype(x)), c.add("sub", end, x)
     first = c.add("add", x, c.add("mul", w, apart))
     last = c.add("sub", end, c.add("mul", apart, c.add("sub", c.scalar(1, w), w)))
