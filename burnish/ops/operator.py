@@ -298,7 +298,7 @@ def named_operator(
         variadic = variadic or p.kind is p.VAR_POSITIONAL
         most += 1
         least += p.default is not None
-    text = doc or inspect.getdoc(function) or ""
+    text = inspect.cleandoc(doc or function.__doc__ or "")
     return Operator(name, function, tuple(arguments), attrs, types, (least, None if variadic else most), text, traits)
 
 
