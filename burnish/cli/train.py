@@ -23,7 +23,9 @@ def train(
     limits: Annotated[dict[str, Any], OptionsOf(Declaration("burnish.fitting.loop:TrainingLimits"))],
     ranks: RankOptions,
     written: OutputOptions,
-    options: Annotated[CompileOptions, OptionsOf(only=("threads", "exact", "shapes", "fixed", "cache_dir", "as_json"))],
+    options: Annotated[
+        CompileOptions, OptionsOf(only=("threads", "exact", "shapes", "dims", "fixed", "cache_dir", "as_json"))
+    ],
 ) -> None:
     """Train a model on rows of data and write it with its new weights. Without --epochs and --steps, for one epoch.
 

@@ -20,8 +20,8 @@ from burnish.errors import DataError, ParameterError
 from burnish.fitting.data import default_batch, read_npz
 from burnish.fitting.fit import AUTO
 from burnish.fitting.loop import TrainingLimits
-from burnish.fitting.result import Fitted
-from burnish.fitting.single import import_batch
+from burnish.fitting.result import Fitted, TrainedGraph
+from burnish.fitting.single import at_batch, import_batch
 from burnish.frontend.onnx import to_onnx
 from burnish.train.optimizers import Optimizer
 from burnish.train.schedules import parse_schedule
@@ -88,13 +88,18 @@ def train(
     _check(task)
     shapes, fix = options.arguments["shapes"], options.arguments["fix"]
     data = read_npz(rows.data)
-    found = import_batch(str(model), rows.batch, shapes, fix, partial(default_batch, data, ranks.workers))
+    default = partial(default_batch, data, ranks.workers)
+    found = import_batch(str(model), rows.batch, shapes, fix, default)
     graph = found.graph
     validation_data = None if rows.validation_data is None else read_npz(rows.validation_data)
-    schedule = parse_schedule(rates.schedule, _updates(task, graph, data), rates.warm_up)
+    updates = _updates(task, at_batch(graph, rows.batch, default)[0], data)
+    schedule = parse_schedule(rates.schedule, updates, rates.warm_up)
     recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
     recipe = replace(recipe, parameters=parameters_of(graph, recipe, found.weights))
-    fitted = bn.fit(graph, data, recipe, validation_data=validation_data, **task.loop, **task.devices, **task.arguments)
+    batch = rows.batch if graph.dims else None
+    fitted = bn.fit(
+        graph, data, recipe, validation_data=validation_data, batch=batch, **task.loop, **task.devices, **task.arguments
+    )
     if not options.as_json:
         print("".join(f"{note}\n" for note in [*_planned(fitted, task), *fitted.notes]), end="")
     _write(fitted, task)
@@ -161,7 +166,8 @@ def _write(fitted: Fitted, task: TrainTask) -> None:
     if task.output.suffix == ".bn":
         fitted.compile(**task.arguments).save(task.output)
     else:
-        write_atomic(task.output, [to_onnx(fitted.model).SerializeToString()])
+        assert isinstance(fitted.trained, TrainedGraph)
+        write_atomic(task.output, [to_onnx(fitted.trained.open).SerializeToString()])
     report = fitted.report
     if task.written.report is not None:
         write_report(task.written.report, report, {})

@@ -159,7 +159,7 @@ def trainable(
     check_model(model)
     check_common(threads=None, exact=False, shapes=shapes, cache_dir=None)
     found = import_batch(model, batch, shapes, fix, default)
-    graph, at_rows = _closed(found.graph, batch, default)
+    graph, at_rows = at_batch(found.graph, batch, default)
     train = replace(train, parameters=parameters_of(graph, train, found.weights))
 
     def of_rows(rows: int) -> Graph:
@@ -173,7 +173,7 @@ def trainable(
 
 def _trainable_network(model: Any, train: Train, example_inputs: Any, default: Callable[[], int]) -> TrainableModel:
     found = import_torch(model, example_inputs, training=True)
-    graph, at_rows = _closed(found.graph, None, default)
+    graph, at_rows = at_batch(found.graph, None, default)
     infers = replace(found, graph=graph)
     moded = asks_for_mode(model)
     if moded:
@@ -270,7 +270,7 @@ def _first_extent(graph: Graph) -> int | None:
     return shape[0] if shape else None
 
 
-def _closed(opened: Graph, batch: int | None, default: Callable[[], int]) -> tuple[Graph, Callable[[int], Graph]]:
+def at_batch(opened: Graph, batch: int | None, default: Callable[[], int]) -> tuple[Graph, Callable[[int], Graph]]:
     """A graph for batches of ``batch`` rows, by default of ``default``, where its first extent is a dimension; and what
     makes it for other rows.
     """

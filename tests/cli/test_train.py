@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -133,7 +134,16 @@ def test_the_help_names_what_there_is() -> None:
         assert f"One of {', '.join(names)}." in report
 
 
-def test_an_open_batch_is_of_32_rows(files: Path) -> None:
-    given = ["train", files / "m.onnx", "--data", files / "train.npz", "--threads", 1, "--json"]
-    result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
-    assert result.exit_code == 0 and json.loads(result.stdout)["calls"] == 192 // 32
+@pytest.mark.parametrize(
+    ("given", "calls"),
+    [((), 6), (("--dim", "batch=1..16"), 12), (("--shape", "x=n,6", "--dim", "n=1..64", "--batch", 48), 4)],
+    ids=str,
+)
+def test_an_open_batch_is_of_32_rows_and_stays_open(files: Path, given: Sequence[object], calls: int) -> None:
+    whole = ["train", files / "m.onnx", "--data", files / "train.npz", "--threads", 1, "--json", *given]
+    result = CliRunner().invoke(app, [str(argument) for argument in whole], catch_exceptions=False)
+    assert result.exit_code == 0 and json.loads(result.stdout)["calls"] == calls
+    written = bn.compile(files / "m.trained.onnx", shapes={"x": (5, 6)})
+    x = np.load(files / "train.npz")["x"]
+    other = bn.compile(files / "m.trained.onnx", shapes={"x": (192, 6)})
+    np.testing.assert_allclose(written(x[:5]), other(x)[:5], rtol=1e-5, atol=1e-6)
