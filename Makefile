@@ -58,6 +58,9 @@ $(VENV)/.bench: $(VENV)/.build
 	$(PIP) --no-build-isolation --editable '.[bench]'
 	touch $@
 
+# What the demo's installation has compiled ahead is not compiled again.
+$(VENV)/.dev: export BURNISH_AHEAD = $(if $(shell find $(VENV)/.bench -newer pyproject.toml 2>/dev/null),0,1)
+
 # One pinned torch keeps the seeded models of benchmarks/networks.py the same everywhere.
 $(VENV)/.dev: $(VENV)/.build
 	$(PIP) torch==2.13.0
