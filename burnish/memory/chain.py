@@ -2,7 +2,8 @@
 
 Stages are those of :mod:`burnish.memory.stages`. The program chooses for every part of the chain, in every amount of
 memory, whether to run its first stage and keep all that the backward pass needs of it, or to run several and keep only
-what crosses the end. One table answers for all budgets up to the largest.
+what crosses the end. One table answers for all budgets up to the largest. Segments of segments (thesis-chen section
+3.3.4, O(log n) memory) are among the plans.
 """
 
 from __future__ import annotations

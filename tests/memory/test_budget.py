@@ -12,7 +12,7 @@ from burnish.memory.optimal import optimum
 from burnish.memory.strategies import by_strategy, strategies, wanted
 from burnish.memory.undo import without_waste
 from burnish.memory.work import Work, WorkItem
-from tests.memory.works import chain
+from tests.memory.works import chain, even
 
 
 @pytest.mark.parametrize(("seed", "skip"), [pytest.param(0, 0, marks=pytest.mark.slow), (1, 4)])
@@ -78,6 +78,16 @@ def test_the_dynamic_program_gives_orders_that_keep_their_memory(seed: int) -> N
         assert work.live(order) <= slots * found.table.unit + 1
         seconds.append(work.order_seconds(order))
     assert seconds == sorted(seconds, reverse=True)
+
+
+def test_the_dynamic_program_needs_the_logarithm_and_reruns_a_stage_as_often() -> None:
+    """As recursion over segments of segments does (thesis-chen section 3.3.4): O(log n) memory, O(n log n) time."""
+    for depth in (4, 6, 8):
+        work = even(1 << depth)
+        found = ChainPlanner(work, 40 * 6400)
+        orders = [found.order(slots) for slots in found.feasible]
+        small = [order for order in orders if work.live(order) <= (depth + 1) * 6400]
+        assert min(map(work.order_seconds, small)) <= work.seconds + depth * 2**depth
 
 
 def test_runs_are_spared_where_there_is_room() -> None:

@@ -4,18 +4,7 @@ from burnish.errors import ParameterError
 from burnish.memory.mirror import by_name, drop_cheap, mirrored, mirrored_order, sublinear, with_budget
 from burnish.memory.stages import backward_parts, stages
 from burnish.memory.work import Work, WorkItem
-from tests.memory.works import chain
-
-
-def even(length: int) -> Work:
-    """A chain of equal layers whose gradients read the layer's input and the next gradient, as those of products do."""
-    forward = [WorkItem((i - 1,) if i else (), (i,), 1.0, name=f"f{i}") for i in range(length)]
-    backward = []
-    for i in reversed(range(length)):
-        made = 2 * length - 1 - i
-        reads = tuple(v for v in ((i - 1) if i else None, made - 1) if v is not None)
-        backward.append(WorkItem(reads, (made,), 2.0, again=False, name=f"b{i}"))
-    return Work((*forward, *backward), (6400,) * (2 * length), frozenset(), frozenset(range(length)))
+from tests.memory.works import chain, even
 
 
 def test_counts_of_zero_change_nothing() -> None:

@@ -36,6 +36,17 @@ def chain(length: int, seed: int = 0, skip: int = 0) -> Work:
     return Work(tuple(operations), tuple(nbytes), frozenset((len(nbytes) - 1,)), frozenset(range(length)))
 
 
+def even(length: int) -> Work:
+    """A chain of equal layers whose gradients read the layer's input and the next gradient, as those of products do."""
+    forward = [WorkItem((i - 1,) if i else (), (i,), 1.0, name=f"f{i}") for i in range(length)]
+    backward = []
+    for i in reversed(range(length)):
+        made = 2 * length - 1 - i
+        reads = tuple(v for v in ((i - 1) if i else None, made - 1) if v is not None)
+        backward.append(WorkItem(reads, (made,), 2.0, again=False, name=f"b{i}"))
+    return Work((*forward, *backward), (6400,) * (2 * length), frozenset(), frozenset(range(length)))
+
+
 def naive_live(work: Work, order: list[int]) -> int:
     """The most live bytes of an order, run by run from its definition."""
     copies: list[list[int]] = []  # value, first, last run
