@@ -321,7 +321,9 @@ def _digits(name: str, extent: int, tuples: Iterable[tuple[Linear, ...]]) -> dic
 
 
 def _run(atom: Expr, name: str) -> tuple[int, float] | None:
-    """(low place, end place) when ``atom`` is ``x``, ``x // c``, ``x % c`` or ``x // c % b`` of variable ``name``."""
+    """(low place, end place) when ``atom`` is ``x``, ``x // c``, ``x % c``, ``x // c % b`` or ``x % (b c) // c`` of
+    variable ``name``.
+    """
     match atom:
         case Var(n) if n == name:
             return 1, math.inf
@@ -331,6 +333,8 @@ def _run(atom: Expr, name: str) -> tuple[int, float] | None:
             return 1, int(c)
         case Binary("%", Binary("//", Var(n), Const(c, _)), Const(b, _)) if n == name:
             return int(c), int(c) * int(b)
+        case Binary("//", Binary("%", Var(n), Const(b, _)), Const(c, _)) if n == name and b % c == 0:
+            return int(c), int(b)
     return None
 
 

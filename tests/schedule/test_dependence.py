@@ -10,6 +10,7 @@ from burnish.loops.expr import Buffer, Expr, Load, Var, wrap
 from burnish.loops.program import Store, seq, store
 from burnish.loops.regions import BufferAccess
 from burnish.loops.simplify import simplify
+from burnish.loops.sizes import dim
 from burnish.loops.traverse import substitute
 from burnish.schedule.dependence import carried, undetermined
 
@@ -60,13 +61,22 @@ def test_repeated_elements_are_named(indices: tuple[Expr, ...], extents: dict[st
     assert undetermined([access(*indices, **extents)], extents) == clashing
 
 
+def test_blocks_of_channels_of_an_open_batch() -> None:
+    """Batch and channels fused, which are stored in blocks of 16: quotient and remainder of a remainder."""
+    extents = {"f": dim("n", 1, 4) * 32}
+    assert undetermined([access(F // 32, F % 32 // 16, F % 16, **extents)], extents) == []
+    assert undetermined([access(F // 32, F % 32 // 16, F % 8, **extents)], extents) == ["f"]
+    assert undetermined([access(F % 32 // 16, F % 16, **extents)], extents) == ["f"]
+
+
 def index_forms() -> st.SearchStrategy[Expr]:
     def form(a: int, b: int, c: int, d: int, op: str) -> Expr:
         linear = I * a + J * b + c
-        return linear if op == "linear" else linear // d if op == "//" else linear % d
+        return {"linear": linear, "//": linear // d, "%": linear % d, "%//": linear % (2 * d) // d}[op]
 
     small = st.integers(0, 5)
-    return st.builds(form, small, small, st.integers(-2, 2), st.integers(1, 5), st.sampled_from(["linear", "//", "%"]))
+    kinds = st.sampled_from(["linear", "//", "%", "%//"])
+    return st.builds(form, small, small, st.integers(-2, 2), st.integers(1, 5), kinds)
 
 
 @given(st.lists(index_forms(), min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 5))
