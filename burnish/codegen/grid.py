@@ -24,10 +24,13 @@ from burnish.lower.barriers import check_barriers, insert_barriers
 from burnish.lower.pipeline import lower_thread
 from burnish.lower.threads import Grids, Launch, launches
 from burnish.machines.dialect import LaunchGrid
+from burnish.machines.nvptx.tensor_copies import MAP_ALIGNMENT, MAP_BYTES, TensorMap, TensorView
 from burnish.machines.target import Target
 
 ALIGNMENT = 256  # of buffers in the workspace
 GLOBAL_SPACE = 1  # LLVM's number of the address space
+_MAP = re.compile(r"ptr (%map\d+)(?=[,)] ?.*nvvm\.maxntid)")  # among the parameters of a kernel
+_BY_VALUE = rf'ptr byval([{MAP_BYTES} x i8]) align {MAP_ALIGNMENT} "nvvm.grid_constant" \1'
 
 
 def compile_grid(program: LoopProgram, target: Target, assembled: bool = True) -> GridCode:
@@ -38,7 +41,7 @@ def compile_grid(program: LoopProgram, target: Target, assembled: bool = True) -
     """
     found = lowered(program, target)
     offsets, size = _places(found.workspace)
-    text, names = emit_grid(program, target, found, offsets)
+    text, names, maps = emit_grid(program, target, found, offsets)
     shared = [shared_places(launch, target) for launch in found.launches]
     moved = {name: place for places, nbytes in shared if nbytes for name, place in places.items()}
     ptx = to_ptx(with_dynamic(text, moved), target)
@@ -46,8 +49,8 @@ def compile_grid(program: LoopProgram, target: Target, assembled: bool = True) -
     if assembled:
         ptx, cubin, report = assemble_without_spills(ptx, target.cpu)
     codes = tuple(
-        LaunchCode(name, launch.grid, launch.block, report.get(name), nbytes)
-        for name, launch, (_, nbytes) in zip(names, found.launches, shared, strict=True)
+        LaunchCode(name, launch.grid, launch.block, report.get(name), nbytes, own)
+        for name, launch, (_, nbytes), own in zip(names, found.launches, shared, maps, strict=True)
     )
     written = tuple(i for i, p in enumerate(program.params) if p.name in program.body.writes)
     return GridCode(codes, tuple(p.nbytes for p in program.params), written, size, target.cpu, ptx, text, cubin)
@@ -86,15 +89,15 @@ def bound(launch: Launch) -> Stmt:
 
 def emit_grid(
     program: LoopProgram, target: Target, found: Grids, offsets: Mapping[str, int]
-) -> tuple[str, tuple[str, ...]]:
-    """LLVM IR of all launches of a program, which calls the functions of the prelude; their names."""
+) -> tuple[str, tuple[str, ...], tuple[tuple[TensorMap, ...], ...]]:
+    """LLVM IR of all launches of a program, which calls the functions of the prelude; their names and tensor maps."""
     for buffer in (*program.params, *found.workspace):
         if any(is_size(extent) for extent in buffer.shape):
             raise ScheduleError(f"buffer '{buffer}': found an open dimension; allowed on '{target.name}': numbers")
     module = KernelModule(program.name, target)
     grid = target.machine.dialect.grid
     assert grid is not None
-    names = []
+    names, maps = [], []
     for number, launch in enumerate(found.launches):
         name = program.name if len(found.launches) == 1 else f"{program.name}_{number}"
         names.append(name)
@@ -110,12 +113,22 @@ def emit_grid(
             place = function.hoist(0, f"getelementptr i8, ptr {workspace}, i64 {offsets[buffer.name]}")
             function.memory[buffer.name] = BufferPlace(buffer, place, aligned=ALIGNMENT)
         function.statement(stmt)
-        parameters = ", ".join([f"ptr addrspace({GLOBAL_SPACE}) %{name}" for name in addresses])
+        own = tuple(_map(view, program, offsets) for view in function.tensor_views)
+        maps.append(own)
+        given = [f"ptr %map{i}" for i in range(len(own))]
+        parameters = ", ".join([*(f"ptr addrspace({GLOBAL_SPACE}) %{name}" for name in addresses), *given])
         block = ",".join(map(str, launch.block))
         convention = target.machine.dialect.kernel
         signature = f'define {convention} void @{name}({parameters}) "nvvm.maxntid"="{block}"'
         module.functions.append(function.finish(signature))
-    return module.text(), tuple(names)
+    return module.text(), tuple(names), tuple(maps)
+
+
+def _map(view: TensorView, program: LoopProgram, offsets: Mapping[str, int]) -> TensorMap:
+    """The tensor map of a buffer: of a parameter, or in the workspace, which is behind all of these."""
+    known = [p.name for p in program.params]
+    argument = known.index(view.buffer) if view.buffer in known else len(known)
+    return TensorMap(argument, offsets.get(view.buffer, 0), view.dtype, view.shape, view.box)
 
 
 def to_ptx(text: str, target: Target) -> str:
@@ -124,7 +137,8 @@ def to_ptx(text: str, target: Target) -> str:
     assert grid is not None
     machine = target_machine(target)
     try:
-        module = parse(f"{_without_declarations(text)}\n{_used(text, _prelude(grid, target))}", machine)
+        own = _MAP.sub(_BY_VALUE, _without_declarations(text))
+        module = parse(f"{own}\n{_used(text, _prelude(grid, target))}", machine)
         module.verify()
     except RuntimeError as error:
         raise TargetError(f"target '{target.name}': LLVM does not accept the code of a kernel ({error})") from error

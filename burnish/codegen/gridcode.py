@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from burnish.errors import ArtifactError
+from burnish.machines.nvptx.tensor_copies import TensorMap
 
 Extents = tuple[int, int, int]
 
@@ -30,7 +31,8 @@ class Resources:
 @dataclass(frozen=True)
 class LaunchCode:
     """One function and the grid that it is launched over; ``resources``: None where it was not assembled. ``dynamic``:
-    bytes of shared memory that the launch asks for, beside those of the code.
+    bytes of shared memory that the launch asks for, beside those of the code. ``maps``: tensor maps that the function
+    takes behind its buffers and the workspace.
     """
 
     name: str
@@ -38,6 +40,7 @@ class LaunchCode:
     block: Extents
     resources: Resources | None = None
     dynamic: int = 0
+    maps: tuple[TensorMap, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -95,6 +98,7 @@ class GridCode:
                 LaunchCode(
                     one["name"], _extents(one["grid"]), _extents(one["block"]),
                     None if one["resources"] is None else Resources(**one["resources"]), int(one["dynamic"]),
+                    tuple(_map(found) for found in one["maps"]),
                 )
                 for one in head["launches"]
             )  # fmt: skip
@@ -104,6 +108,11 @@ class GridCode:
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
             raise ArtifactError(f"code of a kernel for a grid is damaged: {error}") from error
+
+
+def _map(found: Mapping[str, Any]) -> TensorMap:
+    shape, box = (tuple(int(n) for n in found[name]) for name in ("shape", "box"))
+    return TensorMap(int(found["argument"]), int(found["offset"]), str(found["dtype"]), shape, box)
 
 
 def _extents(found: Any) -> Extents:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer
-from burnish.loops.program import BARRIER, HINTS, Alloc, For, Intrinsic, LoopProgram, Stmt
+from burnish.loops.program import BARRIER, HINTS, TENSOR_COPIES, Alloc, For, Intrinsic, LoopProgram, Stmt
 from burnish.machines.scopes import MemoryScope
 from burnish.machines.target import Target
 
@@ -57,7 +57,7 @@ def _filled(scope: MemoryScope, buffer: Buffer, used: Mapping[str, int], target:
 
 def _check_intrinsic(s: Intrinsic, target: Target) -> None:
     machine = target.machine
-    if s.name in (*HINTS, BARRIER) and s.name in machine.dialect.hints:
+    if s.name in (*HINTS, BARRIER, *TENSOR_COPIES) and s.name in machine.dialect.hints:
         return
     known = machine.named_intrinsics.get(s.name)
     if known is None or (known.code is None and machine.compile is None):

@@ -38,6 +38,7 @@ from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from burnish.loops.sizes import SymbolicSize, is_size
 from burnish.loops.specialize import dims_of_program
+from burnish.machines.nvptx.tensor_copies import TensorView
 from burnish.machines.scopes import MemoryScope as MemoryScope
 from burnish.machines.target import Target
 from burnish.machines.unit import MatrixUnit
@@ -127,6 +128,7 @@ class FunctionEmitter(ValueEmitter):
         self.rt = rt
         self.scratch_used = scratch_used
         self.inside_parallel = False
+        self.tensor_views: list[TensorView] = []
         self.regions: list[RegionBody] = []  # the parallel loops so far
         self.units: dict[str, MatrixUnit] = {}  # those whose tiles the function holds
         self.entered: list[For] = []  # the loops that may have no iteration, of which it is known here that they have

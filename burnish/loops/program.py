@@ -34,7 +34,11 @@ BARRIER = "barrier"  # the intrinsic at which all threads of a block wait for ea
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", "async", *BINDINGS)
 COMMIT_COPIES, WAIT_COPIES = "commit_copies", "wait_copies"  # all copies since the last commit; all groups but `but`
 START_PRODUCTS, COMMIT_PRODUCTS, WAIT_PRODUCTS = "start_products", "commit_products", "wait_products"
-ASYNCHRONY = (COMMIT_COPIES, WAIT_COPIES, START_PRODUCTS, COMMIT_PRODUCTS, WAIT_PRODUCTS)
+# Copies of boxes of tensors by a unit of their own, and objects in shared memory that count what has arrived.
+COPY_TENSOR, INIT_ARRIVALS, EXPECT_COPIES = "copy_tensor", "init_arrivals", "expect_copies"
+WAIT_ARRIVALS = "wait_arrivals"
+TENSOR_COPIES = (COPY_TENSOR, INIT_ARRIVALS, EXPECT_COPIES)
+ASYNCHRONY = (COMMIT_COPIES, WAIT_COPIES, WAIT_ARRIVALS, START_PRODUCTS, COMMIT_PRODUCTS, WAIT_PRODUCTS)
 HINTS = ("prefetch", *ASYNCHRONY)  # intrinsics that change nothing: no memory is read or written
 
 

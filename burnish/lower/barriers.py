@@ -9,19 +9,24 @@ Source: thesis-chen section 4.3.2 (memory synchronization barriers).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from burnish.errors import ScheduleError
+from burnish.loops.boxes import extents_of
 from burnish.loops.expr import BLOCK_SCOPES, Binary, Const, Expr, Load, Var, wrap
 from burnish.loops.linear import Linear, to_linear
 from burnish.loops.program import (
     BARRIER,
     BLOCKS,
+    COPY_TENSOR,
+    INIT_ARRIVALS,
     NOTHING,
     START_PRODUCTS,
+    TENSOR_COPIES,
     THREADS,
+    WAIT_ARRIVALS,
     WAIT_COPIES,
     WAIT_PRODUCTS,
     Alloc,
@@ -44,6 +49,7 @@ from burnish.machines.intrinsics import TensorIntrinsic, stride_name
 from burnish.schedule.dependence import undetermined
 
 WAIT = Intrinsic(BARRIER, ())
+BOX = "box"  # among the ranges of what a copy of a box of a tensor writes
 ARRIVING = "arriving"  # among the ranges of what a thread's copies have written
 Ranges = dict[str, int]
 
@@ -209,6 +215,9 @@ class _Barriers:
             writes = s.name == WAIT_COPIES
             found = tuple(a for operand in s.operands for a in accesses(*_ended(operand, ranges, writes)))
             return Flow(found, found)
+        if isinstance(s, Intrinsic) and s.name in (*TENSOR_COPIES, WAIT_ARRIVALS):
+            found = tuple(a for part, inside in _of_boxes(s, ranges) for a in accesses(part, inside))
+            return Flow(found, found)
         if self.names.isdisjoint(s.reads | s.writes):
             return Flow((), (), self._always_waits(s))
         match s:
@@ -307,11 +316,34 @@ def _around(index: Expr, extent: int) -> Expr:
 
 def _one_writes(a: BufferAccess, b: BufferAccess) -> bool:
     """Whether one of two accesses writes. What arrives concerns who reads it later; what touches the place before must
-    be over when the copy begins.
+    be over when the copy begins. For what a box's copy has written every thread waits itself.
     """
+    if BOX in a.ranges:
+        return False
     if ARRIVING in a.ranges or ARRIVING in b.ranges:
         return a.writes and not b.writes
     return a.writes or b.writes
+
+
+def _of_boxes(s: Intrinsic, ranges: Ranges) -> Iterator[tuple[Stmt, Ranges]]:
+    """Accesses of copies of boxes of tensors, and of what counts them: it is all written before the first of its
+    threads waits; the one that expects bytes and begins the copies is the one that has written it.
+    """
+    if s.name == COPY_TENSOR:
+        target, size = s.operands[0], prod(extents_of(s, "box"))
+        names, index = dict[str, int](), list(target.indices)
+        for d, step in reversed([*enumerate(row_major(target.buffer.shape))]):
+            if step < size:
+                name = BOX if d == len(index) - 1 else f"{BOX} {d}"
+                names[name] = min(target.buffer.shape[d], -(-size // step))
+                index[d] = index[d] + Var(name)
+        yield Store(target.buffer, tuple(index), Const(0, target.dtype)), {**ranges, **names}
+    elif s.name == INIT_ARRIVALS:
+        (first,) = s.operands
+        names = {f"{s.name} {d}": n for d, n in enumerate(first.buffer.shape)}
+        yield Store(first.buffer, tuple(map(Var, names)), Const(0, first.dtype)), {**ranges, **names}
+    elif s.name == WAIT_ARRIVALS:
+        yield _read(s.operands[0]), ranges
 
 
 def _ended(operand: Load, ranges: Ranges, writes: bool) -> tuple[Stmt, Ranges]:

@@ -20,6 +20,7 @@ from burnish.loops.program import (
     BLOCKS,
     MOST_BLOCKS,
     NOTHING,
+    TENSOR_COPIES,
     THREADS,
     Alloc,
     For,
@@ -172,6 +173,8 @@ class _Threads:
 
     def of(self, s: Stmt, bound: tuple[For, ...], private: tuple[str, ...]) -> Stmt:
         """``bound``: the loops over threads around ``s``; ``private``: buffers of a thread's own that exist there."""
+        if _is_of_boxes(s):
+            return self._once(s, (), ())
         match s:
             case For(var, extent, kind, body) if kind in BINDINGS:
                 whole = self.extents[kind]
@@ -228,6 +231,13 @@ class _Threads:
                     f"buffer '{buffer.name}' is shared by the block, but is computed from '{own[0]}', which is each "
                     f"thread's own"
                 )
+
+
+def _is_of_boxes(s: Stmt) -> bool:
+    """Whether a statement is of nothing but copies of boxes of tensors, which one thread of a block begins."""
+    if isinstance(s, Alloc) or (isinstance(s, For) and s.kind in BINDINGS):
+        return False
+    return all(map(_is_of_boxes, s.parts)) if s.parts else isinstance(s, Intrinsic) and s.name in TENSOR_COPIES
 
 
 def _writers(s: Stmt, name: str) -> list[Stmt]:

@@ -13,7 +13,7 @@ class CodeEmitter(Protocol):
     """One function under construction. ``resolver.address(access)`` gives ``terms`` and ``const``, in elements.
 
     ``variables``: loop variable -> the i64 that holds it. ``held``: what registers of the code's own choice hold in the
-    current basic block; forgotten at its end. ``rt``: the runtime structure; the thread pool is behind it.
+    current basic block; forgotten at its end. ``tensor_views``: of which copies of boxes want maps. ``rt``: the runtime structure; the thread pool is behind it.
     """
 
     resolver: Any
@@ -21,6 +21,8 @@ class CodeEmitter(Protocol):
     variables: dict[str, str]
     held: dict[tuple[int, ...], dict[int, object]]
     rt: str
+    target: Any
+    tensor_views: list[Any]
 
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
         """Declares an LLVM function or intrinsic of this type, once a module."""

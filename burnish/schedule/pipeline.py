@@ -9,15 +9,23 @@ matrix instructions".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Var
+from burnish.loops.boxes import extents_of
+from burnish.loops.expr import INDEX, ITEM_BYTES, SHARED, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import (
+    BINDINGS,
     COMMIT_COPIES,
     COMMIT_PRODUCTS,
+    COPY_TENSOR,
+    EXPECT_COPIES,
+    INIT_ARRIVALS,
     NOTHING,
     START_PRODUCTS,
+    WAIT_ARRIVALS,
     WAIT_COPIES,
     WAIT_PRODUCTS,
     Alloc,
@@ -28,8 +36,10 @@ from burnish.loops.program import (
     Seq,
     Stmt,
     map_access,
+    rebuild_stmt,
     seq,
     substitute_stmt,
+    walk_stmt,
 )
 from burnish.loops.sizes import is_size
 from burnish.schedule.nest import find_loop, rename_loops, replace_site
@@ -79,14 +89,25 @@ def pipeline(program: LoopProgram, loop: str, stages: int, behind: int | None = 
     buffers, fetches, rest = _parts(loop, site.loop.body)
     filled = [b for b in buffers if any(b.name in s.writes for s in fetches)]
 
+    boxes = [s for fetch in fetches for s in walk_stmt(fetch) if _is_box(s)]
+    by_threads = any(not s.parts and s.writes and not _is_box(s) for fetch in fetches for s in walk_stmt(fetch))
+    arrivals = _arrivals(loop, site.path, stages) if boxes else None
+    if arrivals is not None:
+        expected = sum(_box_bytes(fetch, ()) for fetch in fetches)
+
     def at(s: Stmt, step: Expr, slot: Expr) -> Stmt:
         s = substitute_stmt(s, {loop: step})
+        if arrivals is not None:
+            s = _counted(s, _place(arrivals, step))
         for buffer in filled:
             wide = _copies(buffer, stages)
             s = map_access(s, buffer.name, partial(_in_slot, wide, slot))
         return s
 
     now, fill = Var(loop), Var(f"{loop}.fill")
+    if arrivals is not None:
+        expect = Intrinsic(EXPECT_COPIES, (_place(arrivals, now),), (("bytes", expected),))
+        fetches = [expect, *fetches]
     first = rename_loops(at(seq(*fetches), fill, fill), lambda name: f"{name}.fill")
     if ahead > extent:
         first = If(fill < extent, first)
@@ -96,23 +117,73 @@ def pipeline(program: LoopProgram, loop: str, stages: int, behind: int | None = 
 
     def waits(name: str, step: Expr, but: int = 0, publish: bool = False) -> Stmt:
         """Waits for a step; the operands say which copies of the buffers are its own, for who places barriers."""
+        if name == WAIT_COPIES and not by_threads:
+            return NOTHING
         operands = tuple(Load(_copies(b, stages), (step % stages, *[Const(0, INDEX)] * len(b.shape))) for b in filled)
         return Intrinsic(name, operands, (("but", but), *((("publish", 1),) if publish else ())))
 
-    commit = Intrinsic(COMMIT_COPIES, ())
+    commit = Intrinsic(COMMIT_COPIES, ()) if by_threads else NOTHING
     work = at(rest, now, now % stages)
+    arrived = NOTHING if arrivals is None else _arrived(arrivals, now, [_copies(b, stages) for b in filled])
     filling = For(f"{loop}.fill", ahead, "serial", seq(first, commit))
     if behind is None:
-        body = seq(later, commit, work, waits(WAIT_COPIES, now + 1, ahead - 1))
+        body = seq(later, commit, arrived, work, waits(WAIT_COPIES, now + 1, ahead - 1))
         new = seq(filling, waits(WAIT_COPIES, Const(0, INDEX), ahead - 1), For(loop, extent, "serial", body))
     else:
         ended = waits(WAIT_PRODUCTS, now + ahead, behind)
         work = seq(waits(START_PRODUCTS, now), work, Intrinsic(COMMIT_PRODUCTS, ()), ended)
-        body = seq(waits(WAIT_COPIES, now, ahead - 1, publish=True), work, later, commit)
+        body = seq(waits(WAIT_COPIES, now, ahead - 1, publish=True), arrived, work, later, commit)
         new = seq(filling, For(loop, extent, "serial", body), Intrinsic(WAIT_PRODUCTS, (), (("but", 0),)))
+    if arrivals is not None:
+        init = Intrinsic(INIT_ARRIVALS, (Load(arrivals, (Const(0, INDEX),) * 2),), (("count", stages),))
+        new = Alloc(arrivals, seq(init, new))
     for buffer in reversed(buffers):
         new = Alloc(_copies(buffer, stages) if buffer in filled else buffer, new)
     return replace_site(program, site, new)
+
+
+def _is_box(s: Stmt) -> bool:
+    return isinstance(s, Intrinsic) and s.name == COPY_TENSOR
+
+
+def _arrivals(loop: str, path: Sequence[Stmt], stages: int) -> Buffer:
+    """What counts the bytes that have arrived, an object for each copy of the buffers: [0, copy] is it where a step's
+    number by copies is even, [1, copy] the same one where it is odd. Raises ScheduleError in loops that repeat it.
+    """
+    around = [s for s in path if isinstance(s, For) and s.extent != 1 and s.kind not in BINDINGS]
+    if around:
+        raise ScheduleError(
+            f"pipeline: loop '{loop}' copies boxes of tensors within loop '{around[0].var}'; allowed: once in a kernel"
+        )
+    return Buffer(f"{loop}.arrivals", (2, stages), "int64", SHARED)
+
+
+def _place(arrivals: Buffer, step: Expr) -> Load:
+    stages = arrivals.shape[1]
+    return Load(arrivals, (step // stages % 2, step % stages))
+
+
+def _counted(s: Stmt, place: Load) -> Stmt:
+    """A statement whose copies of boxes say where their bytes are counted."""
+    if _is_box(s):
+        assert isinstance(s, Intrinsic)
+        return Intrinsic(s.name, (*s.operands[:2], place), s.attrs)
+    return rebuild_stmt(s, lambda inner: _counted(inner, place))
+
+
+def _box_bytes(s: Stmt, around: tuple[int, ...]) -> int:
+    """Bytes of all boxes that a statement copies, whole also where they are beyond an edge."""
+    if isinstance(s, For):
+        return _box_bytes(s.body, (*around, int(s.extent)))
+    if isinstance(s, Intrinsic) and _is_box(s):
+        return prod((*around, *extents_of(s, "box"), ITEM_BYTES[s.operands[0].dtype]))
+    return sum(_box_bytes(part, around) for part in s.parts)
+
+
+def _arrived(arrivals: Buffer, step: Expr, buffers: Sequence[Buffer]) -> Stmt:
+    stages = arrivals.shape[1]
+    filled = [Load(b, (step % stages, *[Const(0, INDEX)] * (len(b.shape) - 1))) for b in buffers]
+    return Intrinsic(WAIT_ARRIVALS, (_place(arrivals, step), *filled))
 
 
 def _in_slot(wide: Buffer, slot: Expr, _: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:

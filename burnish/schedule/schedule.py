@@ -26,6 +26,7 @@ from burnish.schedule import (
     reduce,
     scatter,
     stages,
+    tensor_copy,
 )
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.prefix_cache import Steps
@@ -48,6 +49,7 @@ PRIMITIVES: Mapping[str, Callable[..., LoopProgram]] = {
     "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "reverse": loops.reverse,
     "unroll": loops.unroll, "vectorize": loops.vectorize, "parallel": loops.parallel, "bind": loops.bind,
     "vthread": loops.vthread, "copy_async": loops.copy_async, "pipeline": pipeline.pipeline, "serial": loops.serial,
+    "copy_tensor": tensor_copy.copy_tensor,
     "compute_at": stages.compute_at,
     "compute_inline": stages.compute_inline, "inline_all": stages.inline_all,
     "reverse_compute_at": stages.reverse_compute_at, "cache_read": memory.cache_read,
@@ -237,6 +239,10 @@ class Schedule:
     def copy_async(self, loop: str) -> None:
         """Makes a loop one copy of at most 16 bytes that goes on while others do."""
         self._apply("copy_async", loop)
+
+    def copy_tensor(self, loop: str) -> None:
+        """Makes the nest at a loop one copy of a box of a tensor, by a unit of its own, that goes on while others do."""
+        self._apply("copy_tensor", loop)
 
     def pipeline(self, loop: str, stages: int, behind: int | None = None) -> None:
         """Fetches what ``loop`` computes with some iterations ahead, into ``stages`` copies of its buffers.

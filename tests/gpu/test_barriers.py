@@ -32,8 +32,11 @@ CASES = {"product": PRODUCT, "tensor cores": HALVES, "softmax": SOFTMAX, "layer_
 def coded(program: LoopProgram, grids: Grids, machine: Target = SM80) -> GridCode:
     """A kernel of launches as they are, for the runner alone."""
     offsets, size = _places(grids.workspace)
-    text, names = emit_grid(program, machine, grids, offsets)
-    found = tuple(LaunchCode(n, one.grid, one.block) for n, one in zip(names, grids.launches, strict=True))
+    text, names, maps = emit_grid(program, machine, grids, offsets)
+    found = tuple(
+        LaunchCode(n, one.grid, one.block, maps=own)
+        for n, one, own in zip(names, grids.launches, maps, strict=True)
+    )
     written = tuple(i for i, p in enumerate(program.params) if p.name in program.body.writes)
     return GridCode(found, tuple(p.nbytes for p in program.params), written, size, "sm_80", "", text)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from burnish.errors import ScheduleError
 from burnish.kernels.gpu.forms import ContractionForm, Depth, FusedAxes, moves_fastest, narrow, padded
 from burnish.kernels.gpu.nests import bind_threads, fuse_all, nest, stored, var
 from burnish.loops.expr import ITEM_BYTES, SWIZZLED, Buffer, Expr, Load
-from burnish.loops.program import Stmt
+from burnish.loops.program import For, Stmt
 from burnish.loops.traverse import loads, substitute
 from burnish.schedule.schedule import Schedule
+from burnish.schedule.tensor_copy import tensor_box
 
 PIECE = 16  # bytes that one instruction copies at most
 LEAST = 4  # and at least
@@ -49,6 +51,7 @@ class SharedTile:
     depth: Depth
     batch: FusedAxes
     columns: bool = False
+    boxes: bool = False  # fetched as boxes of a tensor
 
     @property
     def row(self) -> int:
@@ -66,6 +69,8 @@ class SharedTile:
     @property
     def vector(self) -> int:
         """Elements of a copy."""
+        if self.boxes:
+            return self.row
         return vector_of(narrow(self.factor), self.group if self.columns else self.depth)
 
     def at(self, b: Expr, o: Expr, ko: Expr, panel: Expr, i: Expr, ki: Expr) -> Load:
@@ -85,6 +90,8 @@ class SharedTile:
         )
         pieces = ("piece", inside // self.vector)
         panels = [("panel", -(-self.count // self.row))] if self.columns else []
+        if self.boxes:
+            return [*panels, ("line", lines), pieces]
         if not self.columns and moves_fastest(self.factor, (self.depth, self.group)) == 1:
             return [pieces, ("line", lines)]
         if inside < self.row:
@@ -113,10 +120,26 @@ class SharedTile:
         outer = [("b", self.batch.extent), (self.outer, self.tiles), ("ko", self.depth.blocks)]
         return nest(stage, [*outer, *loops, ("v", count)], stored(self.buffer, (b, o, ko, *index), value))
 
+    @property
+    def is_box(self) -> bool:
+        """Whether it can be fetched as boxes of a tensor."""
+        nest = replace(self, boxes=True).stage()
+        while isinstance(nest, For) and nest.var != f"{self.name}.line":
+            nest = nest.body
+        try:
+            return isinstance(nest, For) and bool(tensor_box(nest, {}).box)
+        except ScheduleError:
+            return False
+
     def schedule(self, s: Schedule, loop: str, block: tuple[int, int, int]) -> None:
         """Fetches a tile at ``loop`` by all threads of a block."""
         s.set_scope(self.name, SWIZZLED)
         s.compute_at(self.name, loop)
+        if self.boxes:
+            if self.columns:
+                s.unroll(f"{self.name}.panel")
+            s.copy_tensor(f"{self.name}.line")
+            return
         *whole, v = s.loops(self.name)[-1 - len(self._loops) :]
         nbytes = s.extent(v) * ITEM_BYTES[self.buffer.dtype]
         bind_threads(s, fuse_all(s, whole), block, unrolled=16 if nbytes == PIECE else 8)
@@ -125,14 +148,17 @@ class SharedTile:
 
 
 def factor_tiles(
-    form: ContractionForm, name: str, sizes: Sequence[tuple[int, int]], depth: Depth, columns: bool
+    form: ContractionForm, name: str, sizes: Sequence[tuple[int, int]], depth: Depth, columns: bool, boxes: bool = False
 ) -> list[SharedTile]:
-    """The tiles of both factors: (their number, rows of one) of each; ``columns``: of the right one by columns."""
+    """The tiles of both factors: (their number, rows of one) of each; ``columns``: of the right one by columns;
+    ``boxes``: those that can be are fetched as boxes of tensors.
+    """
     (mo, m), (no, n) = sizes
-    return [
+    found = [
         SharedTile(f"{name}.left", form.left, form.rows, "mo", mo, m, depth, form.batch),
         SharedTile(f"{name}.right", form.right, form.columns, "no", no, n, depth, form.batch, columns),
     ]
+    return [replace(tile, boxes=boxes and tile.is_box) for tile in found]
 
 
 def by_columns(form: ContractionForm, depth: Depth) -> bool:

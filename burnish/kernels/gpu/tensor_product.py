@@ -167,15 +167,17 @@ class Fragments:
     output. Thread 4 g + t of a warp has rows g + 8 h and columns 8 j + 2 t + e of the tiles ``mt``, ``nt``.
     """
 
-    def __init__(self, task: KernelTask, form: ContractionForm, tile_m: int, tile_n: int) -> None:
+    def __init__(
+        self, task: KernelTask, form: ContractionForm, tile_m: int, tile_n: int, boxes: bool = False
+    ) -> None:
         self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
         dtype, name = narrow(form.left).dtype, form.anchor.name
-        self.core, self.depth = depth_of(dtype), form.depth(row_elements(dtype), depth_of(dtype))
+        self.core, self.depth = depth_of(dtype), form.depth(row_elements(dtype), 0 if boxes else depth_of(dtype))
         self._divide()
         self.mo, self.no = -(-form.rows.extent // tile_m), -(-form.columns.extent // tile_n)
         self.columns = dtype in HALVES and by_columns(form, self.depth)
         sizes = [(self.mo, tile_m), (self.no, tile_n)]
-        self.left, self.right = factor_tiles(form, name, sizes, self.depth, self.columns)
+        self.left, self.right = factor_tiles(form, name, sizes, self.depth, self.columns, boxes)
         self.blocks = [("b", form.batch.extent), ("mo", self.mo), ("no", self.no)]
         self.threads = [("wy", self.warps_m), ("wx", self.warps_n), ("lane", WARP)]
         whole = [*self.blocks, *self.threads, *self.tiles, *self.own]

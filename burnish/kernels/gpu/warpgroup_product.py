@@ -32,6 +32,7 @@ from burnish.schedule.schedule import Schedule
 SIDES = ((64, (64, 128, 192, 256)), (128, (64, 128, 192, 256)), (256, (64, 128)))
 TILES = tuple((m, n) for m, columns in SIDES for n in columns)
 STAGES = (3, 4, 6, 8)
+FETCHES = ("threads", "boxes")  # by copies of all threads, or boxes of tensors by one, which no GPU has measured yet
 STAGE_BYTES = 226 << 10  # of all stages
 HELD = 34  # registers of a thread beside its sums
 SHARE = 0.9  # of the declared rate of tensor cores, on an H200
@@ -44,7 +45,10 @@ def _form(task: KernelTask, target: Target) -> ContractionForm | None:
 
 def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
     choices: dict[str, Sequence[int | str]] = {"tile": tuple(f"{m}x{n}" for m, n in TILES), "stages": STAGES}
-    return ScheduleSpace(choices, best_tile(task, target, form, warpgroup_blocks(form, target))[1])
+    best = best_tile(task, target, form, warpgroup_blocks(form, target))[1]
+    if _Groups(task, form, *TILES[0], boxes=True).fetches_boxes:
+        choices["fetch"], best = FETCHES, {**best, "fetch": FETCHES[0]}
+    return ScheduleSpace(choices, best)
 
 
 def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
@@ -82,7 +86,7 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     """``blocks(batch, m, n) -> groups -> warps -> threads -> depth in blocks -> [fetch] -> instructions``."""
     del target
     m, n = (int(side) for side in str(choice["tile"]).split("x"))
-    t = _Groups(task, form, m, n)
+    t = _Groups(task, form, m, n, boxes=choice.get("fetch") == "boxes")
     s = Schedule(t.program(), intrinsics=WGMMA_INTRINSICS, scopes=(FRAGMENT,))
     out, acc = place_product(s, form, t)
     for stage in (out, acc, f"{acc}.init"):
@@ -102,6 +106,11 @@ class _Groups(Fragments):
     ``acc`` [b, mo, no, wy, wx, lane, mt, p, j, h, e]: thread 4 g + t of warp w has rows 16 w + g + 8 h of tiles ``mt``
     of 64, and columns 8 j + 2 t + e of panels ``p`` of 64.
     """
+
+    @property
+    def fetches_boxes(self) -> bool:
+        """Whether both factors can be fetched as boxes of tensors."""
+        return self.left.boxes and self.right.boxes
 
     def _divide(self) -> None:
         self.warps_m, self.warps_n = min(2, self.tile_m // ROWS), GROUP_WARPS

@@ -12,6 +12,7 @@ from burnish.machines.machine import STRICT, Core, CpuModel, Machine, Rates, War
 from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, MOVE_PRELUDE, copy_loop
 from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, EXP_PRELUDE
 from burnish.machines.nvptx.mma import DOT, DOT_COLUMNS, FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
+from burnish.machines.nvptx.tensor_copies import TENSOR_HINTS, TENSOR_PRELUDE
 from burnish.machines.nvptx.threads import (
     BOUND_LOOPS,
     HINTS,
@@ -83,12 +84,22 @@ NVPTX = Machine(
     ),
     dialect=Dialect(
         {"serial": None, "unroll": None, "vectorize": None, "async": copy_loop, **BOUND_LOOPS},
-        {**HINTS, **COPY_HINTS, **PRODUCT_HINTS},
+        {**HINTS, **COPY_HINTS, **TENSOR_HINTS, **PRODUCT_HINTS},
         attributes="nounwind",
         kernel="ptx_kernel",
         rounds_bfloat16=PTX_VERSION,
         grid=LaunchGrid(
-            "\n".join([THREAD_PRELUDE, COPY_PRELUDE, SHUFFLE_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE, EXP_PRELUDE]),
+            "\n".join(
+                [
+                    THREAD_PRELUDE,
+                    COPY_PRELUDE,
+                    TENSOR_PRELUDE,
+                    SHUFFLE_PRELUDE,
+                    MMA_PRELUDE,
+                    WGMMA_PRELUDE,
+                    EXP_PRELUDE,
+                ]
+            ),
             THREADS_OF_BLOCK,
             VECTOR_BYTES,
             frozenset(t.name for t in (*DOT.values(), *DOT_COLUMNS.values())),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -68,7 +68,8 @@ class MemoryRegion:
 class Period:
     """Pieces of shared memory that a copy writes, or a tensor core reads, while threads do other things.
 
-    From record ``begin`` on and ``epoch`` barriers, up to record ``end`` and ``last`` barriers, of a thread.
+    From record ``begin`` on and ``epoch`` barriers, up to record ``end`` and ``last`` barriers, of a thread. ``waits``:
+    of a copy that every thread waits for itself, for each that has the number of records before; None for others.
     """
 
     what: str
@@ -80,6 +81,7 @@ class Period:
     epoch: int
     end: int = 1 << 62
     last: int = 1 << 31
+    waits: Mapping[int, int] | None = None
 
 
 class Accesses:
@@ -177,11 +179,35 @@ class Accesses:
         other = ~same & (self.epoch[record] >= epoch) & (self.epoch[record] <= last)
         # Within one period between barriers two threads are ordered by nothing; that is found as a race.
         meanwhile = other & ((self.epoch[record] > epoch) & (self.epoch[record] < last))
-        bad = np.flatnonzero((inside | meanwhile) & (writes | self.writes[record]))
+        early = np.where(self._own_waits()[period], self._unwaited(record, period), inside | meanwhile)
+        bad = np.flatnonzero(early & (writes | self.writes[record]))
         if not len(bad):
             return None
         found, what = record[bad[0]], self.periods[period[bad[0]]]
         return int(self.site[found]), int(self.thread[found]), what.what, what.thread
+
+    def _own_waits(self) -> np.ndarray:
+        """Mask of periods of copies that every thread waits for itself."""
+        return np.array([p.waits is not None for p in self.periods])
+
+    def _unwaited(self, record: np.ndarray, period: np.ndarray) -> np.ndarray:
+        """Mask of pairs of a record and such a period: neither before the copy by a barrier, or by the thread that
+        began it, nor after the thread's own wait, or a barrier behind that of another one.
+        """
+        never = 1 << 62
+        ends = np.full((len(self.periods), int(self.thread.max(initial=0)) + 1), never)
+        for number, p in enumerate(self.periods):
+            for thread, position in (p.waits or {}).items():
+                if thread < ends.shape[1]:
+                    ends[number, thread] = position
+        begin, epoch, last, own = (
+            np.array([getattr(p, name) for p in self.periods])[period] for name in ("begin", "epoch", "last", "thread")
+        )
+        thread, at = self.thread[record], self.epoch[record]
+        before = (at < epoch) | ((thread == own) & (record <= begin))
+        after = (record >= ends[period, thread]) | (at > last)
+        unordered: np.ndarray = ~before & ~after
+        return unordered
 
     def counts(self) -> LaunchCounts:
         """Performance counters of the block, by warps: the k-th execution of a site by each of its threads is one

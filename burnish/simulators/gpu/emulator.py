@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,12 +22,13 @@ from burnish.codegen.gridcode import Extents, GridCode, LaunchCode
 from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.errors import VerificationError
 from burnish.machines.nvptx.machine import NVPTX
+from burnish.machines.nvptx.tensor_copies import MAP_BYTES
 from burnish.machines.target import Target, host
 from burnish.runtime.buffers import address_of
 from burnish.runtime.gpu.bench import EmulatedBench
 from burnish.runtime.gpu.records import Accesses, LaunchCounts, MemoryRegion
 from burnish.simulators.gpu.groups import GROUP, grouped_bytes, is_grouped
-from burnish.simulators.gpu.instrument import INDICES, RECORD, Instrumented, instrumented
+from burnish.simulators.gpu.instrument import EVENTS, INDICES, RECORD, Instrumented, instrumented
 from burnish.simulators.gpu.pending import Pending
 from burnish.simulators.gpu.warp import WARP, input_bytes, together
 
@@ -70,11 +71,16 @@ class _Built:
 
 @dataclass(frozen=True)
 class _Yield:
-    """Reason why a thread has yielded: at a barrier (no operation), or for what its warp does together."""
+    """Reason why a thread has yielded: at a barrier (no operation), or for what its warp does together.
+
+    ``blocked``: for a phase of an mbarrier that has not ended; ``fault``: it did what no thread may do.
+    """
 
     operation: str | None = None
     data: bytes = b""
     epoch: int = 0
+    blocked: bool = False
+    fault: str = ""
 
 
 class GridEmulator:
@@ -143,7 +149,12 @@ class _LaunchRun:
 
     def __init__(self, device: GridEmulator, built: _Built, launch: LaunchCode, space: _Memory) -> None:
         self.device, self.built, self.launch, self.space = device, built, launch, space
-        kinds = [ctypes.c_void_p] * len(space.places)
+        self.maps = [np.zeros(MAP_BYTES, np.uint8) for _ in launch.maps]  # known by where they are
+        self.by_map = {
+            address_of(at): (m, space.places[m.argument] + m.offset)
+            for at, m in zip(self.maps, launch.maps, strict=True)
+        }
+        kinds = [ctypes.c_void_p] * (len(space.places) + len(self.maps))
         self.function = ctypes.CFUNCTYPE(None, *kinds)(built.address(launch.name))
         self.index = (ctypes.c_int32 * len(INDICES)).from_address(built.address("gpu.index"))
         self.who, self.count = built.variable("gpu.who"), built.variable("gpu.count")
@@ -187,6 +198,24 @@ class _LaunchRun:
             if not self.ending:
                 self.pending.queue(self.built.queued[number], self.current, self.epoch, self._position())
 
+        def box(to: int, of: int, bar: int, at: int) -> None:
+            source = self.by_map[of]
+            where = [*(ctypes.c_int32 * len(source[0].shape)).from_address(at)]
+            who = self.current, self.epoch
+            self._checked(lambda: self.pending.copy_box(who, self._position(), to, source, bar, where))
+
+        def arrivals(event: int, bar: int, number: int) -> None:
+            boxes, who = self.pending.boxes, (self.current, self.epoch)
+            if EVENTS[event] == "init":
+                self._checked(lambda: boxes.init(bar, number, who))
+            elif EVENTS[event] == "expect":
+                self._checked(lambda: boxes.expect(bar, number, who))
+            else:
+                while not self._checked(
+                    lambda: self.pending.wait_boxes(self.current, self.epoch, self._position(), bar, number)
+                ):
+                    self.hub.switch(_Yield(blocked=True))
+
         word = ctypes.c_void_p
         self.callbacks = [
             ctypes.PYFUNCTYPE(None)(barrier),
@@ -194,6 +223,8 @@ class _LaunchRun:
             ctypes.PYFUNCTYPE(None)(full),
             ctypes.PYFUNCTYPE(None, word, word, ctypes.c_int32, ctypes.c_int32)(copy),
             ctypes.PYFUNCTYPE(None, ctypes.c_int64)(queue),
+            ctypes.PYFUNCTYPE(None, word, word, word, word)(box),
+            ctypes.PYFUNCTYPE(None, ctypes.c_int32, word, ctypes.c_int32)(arrivals),
         ]
         calls = self.built.variable("gpu.calls", len(self.callbacks))
         for i, callback in enumerate(self.callbacks):
@@ -205,6 +236,16 @@ class _LaunchRun:
         high = max(r.begin + r.nbytes for r in own)
         known = self.built.variable("gpu.range", 4)
         known[:] = [*self.space.range, low, high - low]
+
+    def _checked(self, do: Callable[[], object]) -> bool:
+        """What a thread does, where errors of it end the block; whether it is done, also if that is ending."""
+        if self.ending:
+            return True
+        try:
+            return do() is not False
+        except VerificationError as error:
+            self.hub.switch(_Yield(fault=str(error)))
+            return True
 
     def _drain(self) -> None:
         """Keeps the records that there are, and makes room."""
@@ -310,7 +351,18 @@ class _LaunchRun:
                     waiting.pop(i, None)
                 else:
                     waiting[i] = found
-            ready = self._together(waiting, len(lanes))
+                    if found.fault:
+                        self.fail(found.fault)
+            blocked = [i for i, one in waiting.items() if one.blocked]
+            if blocked and any(i not in waiting or not waiting[i].blocked for i in ready):
+                ready = blocked
+            else:
+                ready = self._together(waiting, len(lanes))
+                if blocked and not ready:
+                    self.fail(f"thread {blocked[0]} waits for a phase of an mbarrier that does not end")
+                ready += blocked
+            for i in blocked:
+                del waiting[i]
             if not ready and waiting:
                 if len(waiting) != len(lanes):
                     ended = len(lanes) - len(waiting)
@@ -323,7 +375,7 @@ class _LaunchRun:
         return epoch
 
     def _thread(self) -> None:
-        self.function(*self.space.places)
+        self.function(*self.space.places, *self.by_map)
 
     def _together(self, waiting: dict[int, _Yield], threads: int) -> list[int]:
         """Does what whole warps wait for; the threads that go on then."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import prod
 
 from burnish.errors import TargetError
+from burnish.machines.nvptx.tensor_copies import RANKS
 
-CALLS = BARRIER, COLLECTIVE, FULL, COPY, QUEUE = range(5)  # the runner's functions, in this order
+CALLS = BARRIER, COLLECTIVE, FULL, COPY, QUEUE, BOX, ARRIVALS = range(7)  # the runner's functions, in this order
 MATRICES = ("gpu.matrices", "gpu.matrices.trans")
 MULTIPLY = ("gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
 SHUFFLE = "gpu.shuffle"
@@ -24,6 +25,8 @@ _GROUPED = re.compile(
 )
 _QUEUED = re.compile(r"@(gpu\.(?:copies|products)\.(?!end)[\w.]+)\(")
 INDICES = tuple(f"gpu.{what}.{axis}" for what in ("block", "thread") for axis in "xyz")
+BOX_READ = "what a copy of a box reads"
+EVENTS = ("init", "expect", "wait")  # of mbarriers
 READ, WRITTEN = "what a tensor core reads", "what a tensor core has read"
 RECORD = 3  # words of 8 bytes: address; site, bytes and whether it writes; thread and number of barriers before
 STACK_REACH = 1 << 21  # bytes around a frame of the recording function that are some thread's own stack
@@ -81,7 +84,7 @@ def instrumented(ir: str) -> Instrumented:
     queued = tuple(dict.fromkeys(m[1] for m in _QUEUED.finditer(text)))
     operations = (*OF_WARPS, *grouped)
     first = len(sites)
-    sites += ["a matrix of a tensor core", "a copy that begins", "a copy that ends", "what a copy reads", READ, WRITTEN]
+    sites += ["a matrix of a tensor core", "a copy that begins", "a copy that ends", "what a copy reads", READ, WRITTEN, BOX_READ]
     own = [_rounding(lanes) for lanes in rounded]
     own += [_together(len(OF_WARPS) + i, m) for i, m in enumerate(grouped.values())]
     own += [_queued(i, name) for i, name in enumerate(queued)]
@@ -167,6 +170,7 @@ def _prelude(sites: int) -> str:
     parts += [_multiply(number, name) for number, name in enumerate(MULTIPLY, len(MATRICES))]
     parts += [_shuffle(OF_WARPS.index(SHUFFLE)), _POWER]
     parts += [_copy(nbytes, sites + 1, sites + 3) for nbytes in COPIES]
+    parts += [*map(_box_copy, RANKS), *(_on_mbarrier(i, name) for i, name in enumerate(EVENTS)), _PUBLISHED]
     return "\n".join(parts)
 
 
@@ -273,6 +277,34 @@ write:
   call void %f(ptr %end, ptr %begin, i32 %count, i32 {nbytes})
   ret void
 }}"""
+
+
+def _box_copy(rank: int) -> str:
+    """The runner finds the map by its address; positions are in memory."""
+    given = ", ".join(f"i32 %x{d}" for d in range(rank))
+    stored = "\n".join(
+        f"  %p{d} = getelementptr i32, ptr %at, i64 {d}\n  store i32 %x{d}, ptr %p{d}" for d in range(rank)
+    )
+    return f"""
+define internal void @gpu.tensor.copy.{rank}(ptr %to, ptr %map, ptr %bar, {given}) noinline {{
+  %at = alloca [{rank} x i32]
+{stored}
+  %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {BOX})
+  call void %f(ptr %to, ptr %map, ptr %bar, ptr %at)
+  ret void
+}}"""
+
+
+def _on_mbarrier(number: int, name: str) -> str:
+    return f"""
+define internal void @gpu.arrivals.{name}(ptr %bar, i32 %n) noinline {{
+  %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {ARRIVALS})
+  call void %f(i32 {number}, ptr %bar, i32 %n)
+  ret void
+}}"""
+
+
+_PUBLISHED = "define internal void @gpu.arrivals.publish() alwaysinline {\n  ret void\n}"
 
 
 def _queued(number: int, name: str) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from burnish.machines.nvptx.tensor_copies import TensorMap
 from burnish.machines.scopes import PIECE_BYTES
 from burnish.runtime.gpu.records import Period
+from burnish.simulators.gpu.boxes import Boxes
 from burnish.simulators.gpu.groups import GROUP, GroupOfWarps, PendingProduct
-from burnish.simulators.gpu.instrument import READ, WRITTEN
+from burnish.simulators.gpu.instrument import BOX_READ, READ, WRITTEN
 
 FILL = 0xFF  # every byte that a copy has not written yet
 Write = Callable[[np.ndarray], None]
@@ -33,7 +35,8 @@ class Pending:
     def __init__(self, sites: Sequence[str], write: Write) -> None:
         self.arrives = sites.index("a copy that ends")
         self.read, self.after = sites.index(READ), sites.index(WRITTEN)
-        self.write = write
+        self.write, self.box = write, sites.index(BOX_READ)
+        self.boxes = Boxes(self._box_reads)
         self.begin()
 
     def begin(self) -> None:
@@ -43,6 +46,7 @@ class Pending:
         self._groups: dict[int, int] = {}
         self._products: dict[int, GroupOfWarps] = {}
         self._arrived: dict[int, dict[str, int]] = {}
+        self.boxes.begin()
 
     def periods(self) -> list[Period]:
         """All that have gone on in the block."""
@@ -73,6 +77,31 @@ class Pending:
 
     def _end(self, period: int, position: int, epoch: int) -> None:
         self._periods[period] = replace(self._periods[period], end=position, last=epoch)
+
+    # --- boxes of tensors ---------------------------------------------------------------------------------------------
+
+    def copy_box(
+        self, who: tuple[int, int], position: int, to: int, source: tuple[TensorMap, int], at: int, where: list[int]
+    ) -> None:
+        """A thread ``who`` (its number, barriers before) begins a copy of a box, whose bytes the mbarrier counts."""
+        found = self.boxes.copy(to, source, at, where, who, len(self._periods))
+        self._periods.append(replace(found, begin=position - 1))
+
+    def wait_boxes(self, thread: int, epoch: int, position: int, at: int, parity: int) -> bool:
+        """Whether a phase of an mbarrier has ended, for which a thread waits."""
+        ended = self.boxes.waited(at, parity, (thread, epoch))
+        for number in ended or ():
+            period = self._periods[number]
+            assert period.waits is not None
+            if thread not in period.waits:
+                waits = {**period.waits, thread: position}
+                self._periods[number] = replace(period, waits=waits, last=min(period.last, epoch))
+        return ended is not None
+
+    def _box_reads(self, places: list[tuple[int, int]], thread: int, epoch: int) -> None:
+        records = [_record(at, self.box, nbytes, False, thread, epoch) for at, nbytes in places]
+        if records:
+            self.write(np.array(records, np.int64))
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
