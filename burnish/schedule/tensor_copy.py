@@ -5,7 +5,7 @@ Source: PTX ISA, "Tensors" (tiled mode: bounding boxes, out-of-boundary access, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
@@ -156,10 +156,24 @@ def _is_edge(cond: Expr, indices: Sequence[Expr], view: Sequence[int], ranges: R
         return False
     found = _form(cond.a - cond.b, ranges)
     return any(
-        found == _form(index - (n if cond.op == "<" else 0), ranges) for index, n in zip(indices, view, strict=True)
+        found in _in_units(_form(index - (n if cond.op == "<" else 0), ranges), ranges)
+        for index, n in zip(indices, view, strict=True)
     )
 
 
-def _form(e: Expr, ranges: Ranges) -> tuple[Ranges, int]:
+Form = tuple[Ranges, int]
+
+
+def _in_units(form: Form, ranges: Ranges) -> Iterator[Form]:
+    """Forms that are negative exactly where one is: itself, and of what is inside of a unit, only the unit's number."""
+    terms, const = form
+    for unit in {1, *map(abs, terms.values())}:
+        inside = {name: c for name, c in terms.items() if c % unit}
+        reach = sum(c * (ranges.get(name, unit + 1) - 1) for name, c in inside.items())
+        if const % unit == 0 and reach < unit and all(c > 0 for c in inside.values()):
+            yield {name: c // unit for name, c in terms.items() if name not in inside}, const // unit
+
+
+def _form(e: Expr, ranges: Ranges) -> Form:
     terms, const = to_linear(simplify(e, ranges))
     return {str(atom): c for atom, c in terms.items() if c}, const

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 
 from burnish.errors import VerificationError
 from burnish.loops.expr import ITEM_BYTES
 from burnish.machines.nvptx.tensor_copies import TensorMap
 from burnish.machines.scopes import PIECE_BYTES, SWIZZLED_BYTES, swizzle
-from burnish.runtime.gpu.records import Period
+from burnish.runtime.gpu.records import SECTOR, Period
 
 ROW_BYTES = 128
 FILL = 0xFF
@@ -106,7 +106,8 @@ class Boxes:
         for place, count, skipped in _rows(known, base, where):
             data = ctypes.string_at(place, count) if count else b""
             rows.append((b"\0" * skipped + data).ljust(ROW_BYTES, b"\0"))
-            read += [(place, count)] if count else []
+            ends = [place, *range((place // SECTOR + 1) * SECTOR, place + count, SECTOR), place + count]
+            read += [(a, b - a) for a, b in pairwise(ends)] if count else []
         ctypes.memset(to, FILL, len(rows) * ROW_BYTES)
         bar.copies.append(BoxCopy(to, rows, bar.phase, period))
         self.reads(read, *who)
