@@ -24,15 +24,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.codegen.gridcode import GridCode
+from burnish.codegen.gridcode import GridCode, LaunchCode
+from burnish.loops.expr import ITEM_BYTES
 from burnish.runtime.device import bytes_at
 from burnish.runtime.gpu import driver
+from burnish.runtime.gpu.tensor_maps import ENCODE
 from burnish.simulators.gpu.emulator import GridEmulator
 
 LAUNCH_MILLISECONDS = 0.1  # by the driver's clock
 L2_BYTES = 4096
 _ATTRIBUTES = {"COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": 0, "L2_CACHE_SIZE": L2_BYTES}
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)  # CU_STREAM_CAPTURE_MODE_…
+_ITEM_BYTES = {0: 1, 6: 2, 7: 4, 9: 2}  # CU_TENSOR_MAP_DATA_TYPE_…
+INVALID_VALUE = 1
 OUT_OF_MEMORY, NO_BINARY, BAD_HANDLE, DEAD = 2, 209, 400, 700
 UNSUPPORTED, INVALIDATED, ISOLATION, IMPLICIT = 900, 901, 905, 906  # CUDA_ERROR_STREAM_CAPTURE_…
 DEFAULT = 0  # the stream of others, which waits for all blocking ones
@@ -48,6 +52,16 @@ class Work:
     reads: Sequence[int] = ()
     writes: Sequence[int] = ()
     late: tuple[int, int, int] | None = None  # a copy to this machine, which arrives when it is waited for
+
+
+@dataclass(frozen=True)
+class EncodedMap:
+    """What a tensor map says: where a tensor is, bytes of an element, extents of it and of a box."""
+
+    place: int
+    size: int
+    shape: tuple[int, ...]
+    box: tuple[int, ...]
 
 
 @dataclass
@@ -105,6 +119,9 @@ class EmulatedDriver:
         self._late: list[tuple[int, int, int, bytes]] = []  # copies: stream, tick, address, data
         self._uses: dict[int, Uses] = {}
         self._lock = RLock()
+        self.tensor_maps: dict[int, EncodedMap] = {}  # by address
+        self._encode = ENCODE(self._encoded)
+        self._functions = {"cuTensorMapEncodeTiled": ctypes.cast(self._encode, ctypes.c_void_p).value}
 
     def __getattr__(self, name: str) -> Any:
         free = ("cuInit", "cuCtxSetCurrent", "cuFuncSetAttribute", "cuGraphDestroy", "cuModuleUnload",
@@ -113,6 +130,7 @@ class EmulatedDriver:
             **dict.fromkeys(free, lambda *args: (0,)),
             **dict.fromkeys(("cuDeviceGet", "cuDevicePrimaryCtxRetain"), lambda *args: (0, 1)),
             "cuDeviceGetAttribute": lambda name, device: (0, _ATTRIBUTES[name]),
+            "cuGetProcAddress": lambda name, version, flags: (0, self._functions[name.decode()], 0),
             "cuGetErrorString": lambda code: (0, f"error {code}".encode()),
             "cuModuleLoadData": self._load, "cuModuleGetFunction": lambda code, name: (0, code),
             "cuMemAlloc": self._allocate, "cuMemFree": self._free,
@@ -332,10 +350,35 @@ class EmulatedDriver:
     def _fill(self, place: int, value: int, nbytes: int, stream: int) -> tuple[int]:
         return self._does(stream, Work(lambda: ctypes.memset(place, value, nbytes), (), (place,)))
 
+    def _encoded(self, *args: Any) -> int:
+        """Keeps CUDA's rules of tensor maps with swizzled rows of 128 bytes (cuTensorMapEncodeTiled)."""
+        at, dtype, rank, place, dims, strides, box, steps, interleave, swizzle, _, fill = args
+        size = _ITEM_BYTES[dtype]
+        extents, inside = [dims[d] for d in range(rank)], [box[d] for d in range(rank)]
+        apart = [size, *(strides[d] for d in range(rank - 1))]
+        ends = [n * step for n, step in zip(extents, apart, strict=True)]
+        right = (
+            at % 64 == 0 and place % 16 == 0 and 1 <= rank <= 5 and (interleave, swizzle, fill) == (0, 3, 0)
+            and all(1 <= n <= 256 for n in inside) and inside[0] * size <= 128 and inside[0] * size % 16 == 0
+            and all(step % 16 == 0 and step >= end for step, end in zip(apart[1:], ends, strict=False))
+            and all(steps[d] == 1 for d in range(rank))
+        )  # fmt: skip
+        if not right:
+            return INVALID_VALUE
+        self.tensor_maps[at] = EncodedMap(place, size, tuple(extents[::-1]), tuple(inside[::-1]))
+        return 0
+
+    def _check_maps(self, launch: LaunchCode, pointers: Sequence[int], places: Sequence[int]) -> None:
+        """The maps of a launch are those of its tensors where they are."""
+        for known, at in zip(launch.maps, pointers, strict=True):
+            wanted = EncodedMap(places[known.argument] + known.offset, ITEM_BYTES[known.dtype], known.shape, known.box)
+            assert self.tensor_maps[at] == wanted
+
     def _launch(self, code: GridCode, *args: int) -> tuple[int]:
-        count = len(code.nbytes) + 1
-        pointers = (ctypes.c_uint64 * count).from_address(args[8])
-        places = [ctypes.c_uint64.from_address(at).value for at in pointers]
+        count, (launch,) = len(code.nbytes) + 1, code.launches
+        pointers = [*(ctypes.c_uint64 * (count + len(launch.maps))).from_address(args[8])]
+        places = [ctypes.c_uint64.from_address(at).value for at in pointers[:count]]
+        self._check_maps(launch, pointers[count:], places)
         reads = [p for i, p in enumerate(places[:-1]) if i not in code.written]
         writes = [p for i, p in enumerate(places) if i in code.written or (i == count - 1 and code.workspace)]
         return self._does(args[7], Work(lambda: self._execute(code, places[:-1]), reads, writes))

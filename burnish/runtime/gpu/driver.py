@@ -16,6 +16,7 @@ from burnish.base.optional import require
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.errors import BurnishError, TargetError
 from burnish.machines.nvptx.machine import NVPTX
+from burnish.runtime.gpu.tensor_maps import TensorMaps
 from burnish.runtime.gpu.memory import THREAD_STREAM, MemoryPool, StreamOrder
 
 STREAM_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with the default stream, which others use
@@ -51,7 +52,7 @@ class Gpu:
             self._context = self.ask("cuDevicePrimaryCtxRetain", self._device)
             self.enter()
             self.home, self.lock, self._orders = self, threading.Lock(), dict[int, StreamOrder]()
-            self.pool, self.capturing = MemoryPool(self), False
+            self.pool, self.capturing, self._tensor_maps = MemoryPool(self), False, TensorMaps(self.ask)
             self.stream = int(self.ask("cuStreamCreate", STREAM_NON_BLOCKING))
             self._streams, self._own = [self.stream], self._new_order(self.stream)
         except BurnishError as error:
@@ -197,9 +198,11 @@ class Gpu:
     def launch(self, functions: Functions, places: Sequence[int]) -> None:
         """Asks for the launches of a kernel on buffers at ``places``, the last of which is its workspace."""
         values = (ctypes.c_uint64 * len(places))(*places)
-        pointers = (ctypes.c_void_p * len(places))(*(ctypes.addressof(values) + 8 * i for i in range(len(places))))
+        addresses = [ctypes.addressof(values) + 8 * i for i in range(len(places))]
         for launch, function in functions:
             extents = (*launch.grid, *launch.block)
+            every = [*addresses, *(self._tensor_maps(one, places[one.argument]) for one in launch.maps)]
+            pointers = (ctypes.c_void_p * len(every))(*every)
             self.ask("cuLaunchKernel", function, *extents, launch.dynamic, self.stream, ctypes.addressof(pointers), 0)
 
     def captured(self, ask: Callable[[], object]) -> Any:
