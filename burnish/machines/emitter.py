@@ -13,7 +13,8 @@ class CodeEmitter(Protocol):
     """One function under construction. ``resolver.address(access)`` gives ``terms`` and ``const``, in elements.
 
     ``variables``: loop variable -> the i64 that holds it. ``held``: what registers of the code's own choice hold in the
-    current basic block; forgotten at its end. ``tensor_views``: of which copies of boxes want maps. ``rt``: the runtime structure; the thread pool is behind it.
+    current basic block; forgotten at its end. ``rt``: the runtime structure; the thread pool is behind it.
+    ``tensor_views``: what copies of boxes want maps of.
     """
 
     resolver: Any

@@ -241,7 +241,7 @@ class Schedule:
         self._apply("copy_async", loop)
 
     def copy_tensor(self, loop: str) -> None:
-        """Makes the nest at a loop one copy of a box of a tensor, by a unit of its own, that goes on while others do."""
+        """Makes the nest at a loop one copy of a box of a tensor that goes on while others do."""
         self._apply("copy_tensor", loop)
 
     def pipeline(self, loop: str, stages: int, behind: int | None = None) -> None:

@@ -75,7 +75,8 @@ def tensor_box(nest: For, ranges: Ranges) -> TensorBox:
         loops[body.var] = body.extent
         body = body.body
     assert isinstance(body, Store)
-    value, cond = body.value, tuple[Expr, ...]()
+    value: Expr = body.value
+    cond: tuple[Expr, ...] = ()
     if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
         value, cond = value.a, tuple(conjuncts(value.cond))
     if body.reduce or not isinstance(value, Load) or value.dtype != body.buffer.dtype:

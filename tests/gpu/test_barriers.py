@@ -34,8 +34,7 @@ def coded(program: LoopProgram, grids: Grids, machine: Target = SM80) -> GridCod
     offsets, size = _places(grids.workspace)
     text, names, maps = emit_grid(program, machine, grids, offsets)
     found = tuple(
-        LaunchCode(n, one.grid, one.block, maps=own)
-        for n, one, own in zip(names, grids.launches, maps, strict=True)
+        LaunchCode(n, one.grid, one.block, maps=own) for n, one, own in zip(names, grids.launches, maps, strict=True)
     )
     written = tuple(i for i, p in enumerate(program.params) if p.name in program.body.writes)
     return GridCode(found, tuple(p.nbytes for p in program.params), written, size, "sm_80", "", text)

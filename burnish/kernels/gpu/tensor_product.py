@@ -167,9 +167,7 @@ class Fragments:
     output. Thread 4 g + t of a warp has rows g + 8 h and columns 8 j + 2 t + e of the tiles ``mt``, ``nt``.
     """
 
-    def __init__(
-        self, task: KernelTask, form: ContractionForm, tile_m: int, tile_n: int, boxes: bool = False
-    ) -> None:
+    def __init__(self, task: KernelTask, form: ContractionForm, tile_m: int, tile_n: int, boxes: bool = False) -> None:
         self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
         dtype, name = narrow(form.left).dtype, form.anchor.name
         self.core, self.depth = depth_of(dtype), form.depth(row_elements(dtype), 0 if boxes else depth_of(dtype))

@@ -55,7 +55,9 @@ def _copy(f: CodeEmitter, s: Intrinsic) -> None:
         raise ScheduleError(f"'{s.name}' needs {FEATURE}, which '{f.target.name}' has not")
     target, source, place = s.operands
     if source.buffer.scope != "global" or target.buffer.scope != SWIZZLED:
-        raise ScheduleError(f"'{s.name}': {source.buffer.scope} to {target.buffer.scope}; allowed: global to {SWIZZLED}")
+        raise ScheduleError(
+            f"'{s.name}': {source.buffer.scope} to {target.buffer.scope}; allowed: global to {SWIZZLED}"
+        )
     address = f.resolver.address(target)
     size = ITEM_BYTES[target.dtype]
     if any(c * size % SWIZZLED_BYTES for c in (address.const, *(c for _, c in address.terms))):
@@ -70,9 +72,7 @@ def _copy(f: CodeEmitter, s: Intrinsic) -> None:
         where.append(f"i32 {f.result(f'trunc i64 {wide} to i32', 'int32').text}")
     name = f"gpu.tensor.copy.{len(where)}"
     f.declare(name, "void", ["ptr", "ptr", "ptr", *["i32"] * len(where)])
-    f.emit(
-        f"call void @{name}(ptr {to}, ptr %map{f.tensor_views.index(view)}, ptr {arrivals}, {', '.join(where)})"
-    )
+    f.emit(f"call void @{name}(ptr {to}, ptr %map{f.tensor_views.index(view)}, ptr {arrivals}, {', '.join(where)})")
 
 
 def _mbarrier(f: CodeEmitter, place: Load) -> str:
@@ -142,9 +142,7 @@ def _on_mbarrier(name: str, text: str) -> str:
 }}"""
 
 
-_TRIED = (
-    "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra done; bra again; done: }"
-)
+_TRIED = "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra done; bra again; done: }"
 TENSOR_PRELUDE = "\n".join(
     [
         *map(_box_copy, RANKS),

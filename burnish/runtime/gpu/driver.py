@@ -16,8 +16,8 @@ from burnish.base.optional import require
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.errors import BurnishError, TargetError
 from burnish.machines.nvptx.machine import NVPTX
-from burnish.runtime.gpu.tensor_maps import TensorMaps
 from burnish.runtime.gpu.memory import THREAD_STREAM, MemoryPool, StreamOrder
+from burnish.runtime.gpu.tensor_maps import TensorMaps
 
 STREAM_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with the default stream, which others use
 EVENT_WITHOUT_TIME = 2  # CU_EVENT_DISABLE_TIMING

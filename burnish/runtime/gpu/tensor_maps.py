@@ -27,12 +27,21 @@ Encode = Callable[..., int]
 _WORD, _LONG = ctypes.c_uint32, ctypes.c_uint64
 _LONGS, _WORDS = ctypes.POINTER(_LONG), ctypes.POINTER(_WORD)
 ENCODE = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, _WORD, ctypes.c_void_p, _LONGS, _LONGS, _WORDS, _WORDS, *[ctypes.c_int] * 4
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_int,
+    _WORD,
+    ctypes.c_void_p,
+    _LONGS,
+    _LONGS,
+    _WORDS,
+    _WORDS,
+    *[ctypes.c_int] * 4,
 )
 
 
 class TensorMaps:
-    """The tensor maps of a GPU, each encoded once. ``ask`` calls the driver, as :meth:`burnish.runtime.gpu.driver.Gpu.ask`."""
+    """The tensor maps of a GPU, each encoded once. ``ask`` calls the driver by a function's name."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask

@@ -84,7 +84,15 @@ def instrumented(ir: str) -> Instrumented:
     queued = tuple(dict.fromkeys(m[1] for m in _QUEUED.finditer(text)))
     operations = (*OF_WARPS, *grouped)
     first = len(sites)
-    sites += ["a matrix of a tensor core", "a copy that begins", "a copy that ends", "what a copy reads", READ, WRITTEN, BOX_READ]
+    sites += [
+        "a matrix of a tensor core",
+        "a copy that begins",
+        "a copy that ends",
+        "what a copy reads",
+        READ,
+        WRITTEN,
+        BOX_READ,
+    ]
     own = [_rounding(lanes) for lanes in rounded]
     own += [_together(len(OF_WARPS) + i, m) for i, m in enumerate(grouped.values())]
     own += [_queued(i, name) for i, name in enumerate(queued)]
