@@ -78,7 +78,7 @@ def tensor_box(nest: For, ranges: Ranges) -> TensorBox:
     value: Expr = body.value
     cond: tuple[Expr, ...] = ()
     if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
-        value, cond = value.a, tuple(conjuncts(value.cond))
+        cond, value = tuple(conjuncts(value.cond)), value.a
     if body.reduce or not isinstance(value, Load) or value.dtype != body.buffer.dtype:
         raise _refused(nest, f"'{body}' computes or converts")
     if any(is_size(n) or not isinstance(n, int) for n in value.buffer.shape):

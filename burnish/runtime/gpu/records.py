@@ -182,9 +182,25 @@ class Accesses:
         early = np.where(self._own_waits()[period], self._unwaited(record, period), inside | meanwhile)
         bad = np.flatnonzero(early & (writes | self.writes[record]))
         if not len(bad):
-            return None
+            return self._overwritten()
         found, what = record[bad[0]], self.periods[period[bad[0]]]
         return int(self.site[found]), int(self.thread[found]), what.what, what.thread
+
+    def _overwritten(self) -> tuple[int, int, str, int] | None:
+        """As :meth:`unfinished`, of copies that every thread waits for itself, which begin before what reads their place
+        has ended: the site is that of the record in front of it.
+        """
+        readers = [p for p in self.periods if p.waits is None]
+        fields = ("thread", "begin", "end", "last")
+        thread, begin, end, last = (np.array([getattr(p, name) for p in readers], np.int64) for name in fields)
+        for copy in (p for p in self.periods if p.waits is not None):
+            ended = (copy.epoch > last) | ((thread == copy.thread) & (copy.begin >= end))
+            for number in np.flatnonzero((copy.begin >= begin) & ~ended):
+                one = readers[number]
+                apart = np.array(one.places) - copy.places[0]
+                if ((apart > -one.nbytes) & (apart < copy.nbytes)).any():
+                    return int(self.site[max(copy.begin, 0)]), copy.thread, one.what, one.thread
+        return None
 
     def _own_waits(self) -> np.ndarray:
         """Mask of periods of copies that every thread waits for itself."""
