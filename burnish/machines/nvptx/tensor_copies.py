@@ -27,7 +27,7 @@ BARRIER_BYTES = 8  # of an mbarrier
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a tensor map says: a tensor [shape] of dense rows at an offset of an argument, and the box that is copied.
+    """Tensor map: a tensor [shape] of dense rows at an offset of an argument, and the box that is copied.
 
     ``argument``: the number of the kernel's buffer, or of its workspace, behind these.
     """

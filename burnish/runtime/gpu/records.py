@@ -187,8 +187,8 @@ class Accesses:
         return int(self.site[found]), int(self.thread[found]), what.what, what.thread
 
     def _overwritten(self) -> tuple[int, int, str, int] | None:
-        """As :meth:`unfinished`, of copies that every thread waits for itself, which begin before what reads their place
-        has ended: the site is that of the record in front of it.
+        """As :meth:`unfinished`, of copies that every thread waits for itself, which begin before what reads there has
+        ended: the site is that of the record in front of it.
         """
         readers = [p for p in self.periods if p.waits is None]
         fields = ("thread", "begin", "end", "last")

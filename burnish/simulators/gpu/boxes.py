@@ -45,7 +45,7 @@ class Mbarrier:
     copies: list[BoxCopy] = field(default_factory=list)
 
     def arrive(self, nbytes: int) -> None:
-        """A thread arrives, and says that so many bytes are to come."""
+        """Counts the arrival of a thread, and so many bytes that are to come."""
         if not self.pending:
             raise VerificationError("mbarrier: more threads arrive than its phase waits for")
         self.pending -= 1
@@ -63,7 +63,7 @@ class Mbarrier:
             self.phase, self.pending = self.phase + 1, self.count
 
 
-class Boxes:
+class BoxCopies:
     """Copies of boxes of one block. ``reads`` keeps records of what they read, of a thread and its epoch."""
 
     def __init__(self, reads: Callable[[list[tuple[int, int]], int, int], None]) -> None:
@@ -124,7 +124,7 @@ class Boxes:
 
 
 def _rows(known: TensorMap, base: int, where: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Of each row of a box: where its bytes in the tensor begin, their number, and bytes of zeros before them."""
+    """Rows of a box: of each where its bytes in the tensor begin, their number, and bytes of zeros before them."""
     size, shape = ITEM_BYTES[known.dtype], known.shape
     first = list(reversed(where))
     begin, wide = first[-1], known.box[-1]

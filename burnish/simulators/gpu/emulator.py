@@ -238,7 +238,7 @@ class _LaunchRun:
         known[:] = [*self.space.range, low, high - low]
 
     def _checked(self, do: Callable[[], object]) -> bool:
-        """What a thread does, where errors of it end the block; whether it is done, also if that is ending."""
+        """Execution of what a thread does, whose errors end the block; whether it is done, also if that is ending."""
         if self.ending:
             return True
         try:

@@ -11,7 +11,7 @@ import numpy as np
 from burnish.machines.nvptx.tensor_copies import TensorMap
 from burnish.machines.scopes import PIECE_BYTES
 from burnish.runtime.gpu.records import Period
-from burnish.simulators.gpu.boxes import Boxes
+from burnish.simulators.gpu.boxes import BoxCopies
 from burnish.simulators.gpu.groups import GROUP, GroupOfWarps, PendingProduct
 from burnish.simulators.gpu.instrument import BOX_READ, READ, WRITTEN
 
@@ -36,7 +36,7 @@ class Pending:
         self.arrives = sites.index("a copy that ends")
         self.read, self.after = sites.index(READ), sites.index(WRITTEN)
         self.write, self.box = write, sites.index(BOX_READ)
-        self.boxes = Boxes(self._box_reads)
+        self.boxes = BoxCopies(self._box_reads)
         self.begin()
 
     def begin(self) -> None:
