@@ -87,7 +87,9 @@ class GridCode:
 
     @staticmethod
     def unpacked(code: bytes) -> GridCode:
-        """Kernel from the bytes that :meth:`packed` makes. Raises ArtifactError for others."""
+        """Kernel from the bytes that :meth:`packed` makes; without tensor maps where there is no word of them. Raises
+        ArtifactError for others.
+        """
         first, _, rest = code.partition(b"\n")
         try:
             head = json.loads(first)
@@ -98,7 +100,7 @@ class GridCode:
                 LaunchCode(
                     one["name"], _extents(one["grid"]), _extents(one["block"]),
                     None if one["resources"] is None else Resources(**one["resources"]), int(one["dynamic"]),
-                    tuple(_map(found) for found in one["maps"]),
+                    tuple(_map(found) for found in one.get("maps", ())),
                 )
                 for one in head["launches"]
             )  # fmt: skip

@@ -148,7 +148,8 @@ def _is_box(s: Stmt) -> bool:
 
 def _arrivals(loop: str, path: Sequence[Stmt], stages: int) -> Buffer:
     """Buffer of mbarriers that count the bytes that have arrived, one for each copy of the buffers: [0, copy] is it
-    where a step's number by copies is even, [1, copy] the same one where it is odd. Raises ScheduleError in loops that repeat it.
+    where a step's number by copies is even, [1, copy] the same one where it is odd. Raises ScheduleError in loops that
+    repeat it.
     """
     around = [s for s in path if isinstance(s, For) and s.extent != 1 and s.kind not in BINDINGS]
     if around:

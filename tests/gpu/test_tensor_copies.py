@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from burnish.codegen.grid import compile_grid, lowered
-from burnish.codegen.gridcode import GridCode
+from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.codegen.ptxas import find_ptxas
 from burnish.errors import ScheduleError, TargetError, VerificationError
 from burnish.kernels.templates import tunable_matches
@@ -27,6 +29,7 @@ from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.lower.barriers import count_barriers, without_barrier
 from burnish.machines.nvptx.tensor_copies import TensorMap
 from burnish.runtime.buffers import address_of
+from burnish.runtime.gpu.tensor_maps import TensorMaps
 from burnish.schedule.schedule import Schedule
 from tests.gpu.cases import SM80, Case, check, execute
 from tests.gpu.driver import emulated_gpu
@@ -243,6 +246,43 @@ def test_a_launch_gets_the_maps_of_its_tensors_where_they_are(monkeypatch: pytes
     assert len(driver.tensor_maps) == 2 and driver.calls.count("cuGetProcAddress") == 1
     with pytest.raises(TargetError, match="cuTensorMapEncodeTiled"):
         gpu.launch(functions, [places[0] + 8, *places[1:], 0])
+
+
+def test_maps_that_are_no_longer_kept_last_until_their_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for one, that of the second factor takes the place of the first one's, in the same launch."""
+    monkeypatch.setattr("burnish.runtime.gpu.tensor_maps.KEPT", 1)
+    gone: list[int] = []
+    encoded = TensorMaps._encoded
+
+    def watched(self: TensorMaps, known: TensorMap, place: int) -> np.ndarray:
+        found = encoded(self, known, place)
+        weakref.finalize(found, gone.append, address_of(found))
+        return found
+
+    monkeypatch.setattr(TensorMaps, "_encoded", watched)
+    code = compile_grid(replace(LONG, shapes=[(64, 64), (64, 64)]).program()[0], SM90, assembled=False)
+    gpu, driver = emulated_gpu(monkeypatch, [code])
+    launched = driver._check_maps
+
+    def check_maps(launch: LaunchCode, pointers: Sequence[int], places: Sequence[int]) -> None:
+        assert not {*pointers} & {*gone}
+        launched(launch, pointers, places)
+
+    monkeypatch.setattr(driver, "_check_maps", check_maps)
+    _, functions = gpu.module(code)
+    places = [gpu.allocate(n) for n in code.nbytes]
+    gpu.launch(functions, [*places, 0])
+    gpu.wait()
+    assert len(driver.tensor_maps) == 2 and len(gone) == 1
+
+
+def test_code_from_before_there_were_maps_is_read() -> None:
+    code = compile_grid(Case("relu", [(64,)], {}).program()[0], SM80, assembled=False)
+    head, _, rest = code.packed().partition(b"\n")
+    found = json.loads(head)
+    for launch in found["launches"]:
+        assert launch.pop("maps") == []
+    assert GridCode.unpacked(json.dumps(found).encode() + b"\n" + rest) == code
 
 
 def test_the_runner_refuses_memory_beside_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from burnish.base.optional import require
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.errors import BurnishError, TargetError
 from burnish.machines.nvptx.machine import NVPTX
+from burnish.runtime.buffers import address_of
 from burnish.runtime.gpu.memory import THREAD_STREAM, MemoryPool, StreamOrder
 from burnish.runtime.gpu.tensor_maps import TensorMaps
 
@@ -201,7 +202,8 @@ class Gpu:
         addresses = [ctypes.addressof(values) + 8 * i for i in range(len(places))]
         for launch, function in functions:
             extents = (*launch.grid, *launch.block)
-            every = [*addresses, *(self._tensor_maps(one, places[one.argument]) for one in launch.maps)]
+            maps = [self._tensor_maps(one, places[one.argument]) for one in launch.maps]
+            every = [*addresses, *map(address_of, maps)]
             pointers = (ctypes.c_void_p * len(every))(*every)
             self.ask("cuLaunchKernel", function, *extents, launch.dynamic, self.stream, ctypes.addressof(pointers), 0)
 

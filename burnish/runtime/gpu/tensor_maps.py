@@ -8,6 +8,7 @@ Source: CUDA driver API, "Tensor Map Object Management" (cuTensorMapEncodeTiled)
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -41,25 +42,27 @@ ENCODE = ctypes.CFUNCTYPE(
 
 
 class TensorMaps:
-    """The tensor maps of a GPU, each encoded once. ``ask`` calls the driver by a function's name."""
+    """The tensor maps of a GPU, each encoded once, for several threads. ``ask`` calls the driver's functions."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
         self._encode: Encode | None = None
-        self._known: dict[tuple[TensorMap, int], np.ndarray] = {}
+        self._lock, self._known = threading.Lock(), dict[tuple[TensorMap, int], np.ndarray]()
 
-    def __call__(self, known: TensorMap, place: int) -> int:
-        """Where the map of a tensor at ``place`` is in this machine's memory; it stays for as long as it is launched.
+    def __call__(self, known: TensorMap, place: int) -> np.ndarray:
+        """The map of a tensor at ``place``: uint8[128], which a launch copies; whoever launches keeps it until then.
 
         Raises TargetError for a driver that does not know tensor maps, and what it refuses.
         """
         key = known, place
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= KEPT:
-                self._known.pop(next(iter(self._known)), None)
-            found = self._known[key] = self._encoded(known, place)
-        return address_of(found)
+        with self._lock:
+            found = self._known.get(key)
+            if found is None:
+                found = self._encoded(known, place)
+                while len(self._known) >= KEPT:
+                    del self._known[next(iter(self._known))]
+                self._known[key] = found
+            return found
 
     def _encoded(self, known: TensorMap, place: int) -> np.ndarray:
         if self._encode is None:
