@@ -45,7 +45,7 @@ class Mbarrier:
     copies: list[BoxCopy] = field(default_factory=list)
 
     def arrive(self, nbytes: int) -> None:
-        """Counts the arrival of a thread, and so many bytes that are to come."""
+        """Arrival of one thread, with ``nbytes`` more bytes expected in the phase (``arrive.expect_tx``)."""
         if not self.pending:
             raise VerificationError("mbarrier: more threads arrive than its phase waits for")
         self.pending -= 1
