@@ -135,6 +135,15 @@ def test_mbarriers_that_nobody_initialized_are_found() -> None:
         changed(lambda body: without(body, INIT_ARRIVALS))
 
 
+def test_mbarriers_without_a_fence_after_are_found() -> None:
+    """The unit that copies sees what a thread has written only behind a fence of the asynchronous proxy."""
+    code = compile_grid(LONG.program()[0], SM90, assembled=False)
+    fence = "call void @gpu.arrivals.publish()"
+    assert fence in code.ir
+    with pytest.raises(VerificationError, match="no fence of the asynchronous proxy"):
+        execute(replace(code, ir=code.ir.replace(fence, "")), LONG)
+
+
 def test_overwriting_operands_of_products_under_way_is_found() -> None:
     with pytest.raises(VerificationError, match="thread 0 touches what a product of thread 0 has not ended with"):
         changed(lambda body: without(body, WAIT_PRODUCTS, lambda s: not s.operands))

@@ -40,6 +40,7 @@ class Mbarrier:
     count: int
     pending: int
     begun: tuple[int, int]  # the thread that initialized it, and barriers before
+    published: bool = False  # by that thread, to the unit that copies
     phase: int = 0
     bytes_left: int = 0
     copies: list[BoxCopy] = field(default_factory=list)
@@ -80,6 +81,11 @@ class BoxCopies:
             raise VerificationError("mbarrier: found an address that is no multiple of 8 bytes")
         self.mbarriers[at] = Mbarrier(count, count, who)
 
+    def publish(self, thread: int) -> None:
+        """Fence of a thread: copies see the mbarriers that it has initialized."""
+        for bar in self.mbarriers.values():
+            bar.published = bar.published or bar.begun[0] == thread
+
     def expect(self, at: int, nbytes: int, who: tuple[int, int]) -> None:
         """A thread arrives at an mbarrier, and says how many bytes are to come in its phase."""
         self._known(at, who).arrive(nbytes)
@@ -100,6 +106,8 @@ class BoxCopies:
     ) -> Period:
         """A thread ``who`` (its number, barriers before) begins a copy; its period, without its end."""
         bar, (known, base) = self._known(at, who), source
+        if not bar.published:
+            raise VerificationError("mbarrier: a copy counts at one that no fence of the asynchronous proxy follows")
         if to % SWIZZLED_BYTES:
             raise VerificationError(f"copy of a box: its place is no multiple of {SWIZZLED_BYTES} bytes")
         rows, read = [], []

@@ -208,6 +208,8 @@ class _LaunchRun:
             boxes, who = self.pending.boxes, (self.current, self.epoch)
             if EVENTS[event] == "init":
                 self._checked(lambda: boxes.init(bar, number, who))
+            elif EVENTS[event] == "publish":
+                boxes.publish(self.current)
             elif EVENTS[event] == "expect":
                 self._checked(lambda: boxes.expect(bar, number, who))
             else:

@@ -26,7 +26,7 @@ _GROUPED = re.compile(
 _QUEUED = re.compile(r"@(gpu\.(?:copies|products)\.(?!end)[\w.]+)\(")
 INDICES = tuple(f"gpu.{what}.{axis}" for what in ("block", "thread") for axis in "xyz")
 BOX_READ = "what a copy of a box reads"
-EVENTS = ("init", "expect", "wait")  # of mbarriers
+EVENTS = ("init", "expect", "wait", "publish")  # of mbarriers
 READ, WRITTEN = "what a tensor core reads", "what a tensor core has read"
 RECORD = 3  # words of 8 bytes: address; site, bytes and whether it writes; thread and number of barriers before
 STACK_REACH = 1 << 21  # bytes around a frame of the recording function that are some thread's own stack
@@ -178,7 +178,7 @@ def _prelude(sites: int) -> str:
     parts += [_multiply(number, name) for number, name in enumerate(MULTIPLY, len(MATRICES))]
     parts += [_shuffle(OF_WARPS.index(SHUFFLE)), _POWER]
     parts += [_copy(nbytes, sites + 1, sites + 3) for nbytes in COPIES]
-    parts += [*map(_box_copy, RANKS), *(_on_mbarrier(i, name) for i, name in enumerate(EVENTS)), _PUBLISHED]
+    parts += [*map(_box_copy, RANKS), *(_on_mbarrier(i, name) for i, name in enumerate(EVENTS))]
     return "\n".join(parts)
 
 
@@ -304,15 +304,14 @@ define internal void @gpu.tensor.copy.{rank}(ptr %to, ptr %map, ptr %bar, {given
 
 
 def _on_mbarrier(number: int, name: str) -> str:
+    """What a thread does with an mbarrier, or, without parameters, with all that it has initialized."""
+    given, passed = ("", "ptr null, i32 0") if name == "publish" else ("ptr %bar, i32 %n", "ptr %bar, i32 %n")
     return f"""
-define internal void @gpu.arrivals.{name}(ptr %bar, i32 %n) noinline {{
+define internal void @gpu.arrivals.{name}({given}) noinline {{
   %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {ARRIVALS})
-  call void %f(i32 {number}, ptr %bar, i32 %n)
+  call void %f(i32 {number}, {passed})
   ret void
 }}"""
-
-
-_PUBLISHED = "define internal void @gpu.arrivals.publish() alwaysinline {\n  ret void\n}"
 
 
 def _queued(number: int, name: str) -> str:
