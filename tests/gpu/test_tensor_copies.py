@@ -20,6 +20,7 @@ from burnish.loops.program import (
     INIT_ARRIVALS,
     WAIT_ARRIVALS,
     WAIT_PRODUCTS,
+    If,
     Intrinsic,
     LoopProgram,
     Stmt,
@@ -142,6 +143,17 @@ def test_mbarriers_without_a_fence_after_are_found() -> None:
     assert fence in code.ir
     with pytest.raises(VerificationError, match="no fence of the asynchronous proxy"):
         execute(replace(code, ir=code.ir.replace(fence, "")), LONG)
+
+
+def test_copies_that_go_on_when_the_block_ends_are_found() -> None:
+    """What is fetched behind the depth is waited for by nobody."""
+
+    def always(s: Stmt) -> Stmt:
+        ahead = isinstance(s, If) and any(v.endswith(".ko") for v in s.cond.variables)
+        return s.body if isinstance(s, If) and ahead else rebuild_stmt(s, always)
+
+    with pytest.raises(VerificationError, match="ends before a copy of a box"):
+        changed(always)
 
 
 def test_overwriting_operands_of_products_under_way_is_found() -> None:

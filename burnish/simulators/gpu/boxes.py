@@ -75,6 +75,11 @@ class BoxCopies:
         """A block begins."""
         self.mbarriers: dict[int, Mbarrier] = {}
 
+    @property
+    def is_copying(self) -> bool:
+        """Whether there are copies that nobody has waited for yet."""
+        return any(not one.arrived for bar in self.mbarriers.values() for one in bar.copies)
+
     def init(self, at: int, count: int, who: tuple[int, int]) -> None:
         """An mbarrier begins its first phase."""
         if at % 8:

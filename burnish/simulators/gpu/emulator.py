@@ -298,6 +298,8 @@ class _LaunchRun:
         for what, *sites in self._faults(found):
             at = " and ".join(f"'{self.built.sites[site]}'" for site in sites)
             raise VerificationError(f"kernel '{self.launch.name}', block {list(block)}: {what}, at {at}")
+        if self.pending.boxes.is_copying:
+            self.fail(f"block {list(block)} ends before a copy of a box into its shared memory has ended")
 
     def _faults(self, found: Accesses) -> Iterator[tuple[Any, ...]]:
         """Each kind of fault of a block's threads, and the sites in its code."""
