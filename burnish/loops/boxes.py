@@ -1,10 +1,9 @@
-"""Boxes of tensors, as the intrinsic ``copy_tensor`` names them: its view of a tensor, and positions in that."""
+"""Boxes of tensors, as the intrinsic ``copy_tensor`` names them by an attribute."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.loops.expr import Expr, Load
 from burnish.loops.program import Intrinsic
 
 
@@ -13,19 +12,6 @@ def extents_text(extents: Sequence[int]) -> str:
     return "x".join(map(str, extents))
 
 
-def extents_of(s: Intrinsic, name: str) -> tuple[int, ...]:
-    """The extents that an attribute of a copy gives: of its ``view`` or ``box``."""
-    return tuple(int(n) for n in str(dict(s.attrs)[name]).split("x"))
-
-
-def view_indices(source: Load, view: Sequence[int]) -> list[Expr]:
-    """The position in each dimension of a view: of one that stands for several, in all of these together."""
-    shape, found, d = source.buffer.shape, list[Expr](), 0
-    for extent in view:
-        index, reached = source.indices[d], shape[d]
-        while reached < extent:
-            d += 1
-            index, reached = index * shape[d] + source.indices[d], reached * shape[d]
-        found.append(index)
-        d += 1
-    return found
+def box_extents(s: Intrinsic) -> tuple[int, ...]:
+    """The extents of the box of a copy, by the dimensions of its source."""
+    return tuple(int(n) for n in str(dict(s.attrs)["box"]).split("x"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.boxes import extents_of
+from burnish.loops.boxes import box_extents
 from burnish.loops.expr import BLOCK_SCOPES, Binary, Const, Expr, Load, Var, wrap
 from burnish.loops.linear import Linear, to_linear
 from burnish.loops.program import (
@@ -330,7 +330,7 @@ def _of_boxes(s: Intrinsic, ranges: Ranges) -> Iterator[tuple[Stmt, Ranges]]:
     threads waits; the one that expects bytes and begins the copies is the one that has written it.
     """
     if s.name == COPY_TENSOR:
-        target, size = s.operands[0], prod(extents_of(s, "box"))
+        target, size = s.operands[0], prod(box_extents(s))
         names, index = dict[str, int](), list(target.indices)
         for d, step in reversed([*enumerate(row_major(target.buffer.shape))]):
             if step < size:

@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.boxes import extents_of
+from burnish.loops.boxes import box_extents
 from burnish.loops.expr import INDEX, ITEM_BYTES, SHARED, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import (
     BINDINGS,
@@ -177,7 +177,7 @@ def _box_bytes(s: Stmt, around: tuple[int, ...]) -> int:
     if isinstance(s, For):
         return _box_bytes(s.body, (*around, int(s.extent)))
     if isinstance(s, Intrinsic) and _is_box(s):
-        return prod((*around, *extents_of(s, "box"), ITEM_BYTES[s.operands[0].dtype]))
+        return prod((*around, *box_extents(s), ITEM_BYTES[s.operands[0].dtype]))
     return sum(_box_bytes(part, around) for part in s.parts)
 
 

@@ -5,11 +5,11 @@ Source: PTX ISA, "Tensors" (tiled mode: bounding boxes, out-of-boundary access, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
-from burnish.loops.boxes import extents_text, view_indices
+from burnish.loops.boxes import extents_text
 from burnish.loops.expr import ITEM_BYTES, SWIZZLED, Binary, Const, Expr, Load, Select
 from burnish.loops.linear import to_linear
 from burnish.loops.program import COPY_TENSOR, For, Intrinsic, LoopProgram, Stmt, Store
@@ -24,6 +24,7 @@ MOST_EXTENT = 256  # of a box in each dimension
 STRIDE_BYTES = 16  # of which distances between rows of a tensor are multiples
 
 Ranges = dict[str, int]
+View = list[tuple[Expr, int]]  # index and extent of each dimension
 
 
 def copy_tensor(program: LoopProgram, loop: str) -> LoopProgram:
@@ -36,7 +37,7 @@ def copy_tensor(program: LoopProgram, loop: str) -> LoopProgram:
       for c.j in 32:
         c[c.i, c.j] = a[c.i, c.j]
 
-    copy_tensor(c[0, 0], a[0, 0], view=4x32, box=4x32)
+    copy_tensor(c[0, 0], a[0, 0], box=4x32)
     """
     site = find_loop(program, loop, "copy_tensor")
     nest: Stmt = site.loop
@@ -51,22 +52,57 @@ def copy_tensor(program: LoopProgram, loop: str) -> LoopProgram:
 class TensorBox:
     """The box of a tensor that a nest copies: ``target`` and ``source`` where it begins, its extents by dimension.
 
-    ``view``: the tensor's extents, where dimensions next to each other may be one.
+    The buffer of ``source`` is a view of the tensor: some of its dimensions as one, or one as two.
     """
 
     target: Load
     source: Load
-    view: tuple[int, ...]
     box: tuple[int, ...]
 
     def intrinsic(self) -> Intrinsic:
         """The copy."""
-        attrs = (("view", extents_text(self.view)), ("box", extents_text(self.box)))
-        return Intrinsic(COPY_TENSOR, (self.target, self.source), attrs)
+        return Intrinsic(COPY_TENSOR, (self.target, self.source), (("box", extents_text(self.box)),))
 
 
 def tensor_box(nest: For, ranges: Ranges) -> TensorBox:
     """The box that a nest copies; ``ranges``: of loops around it. Raises ScheduleError for what is no such copy."""
+    loops, body = _loops(nest)
+    value: Expr = body.value
+    conds: tuple[Expr, ...] = ()
+    if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
+        conds, value = tuple(conjuncts(value.cond)), value.a
+    if body.reduce or not isinstance(value, Load) or value.dtype != body.buffer.dtype:
+        raise _refused(nest, f"'{body}' computes or converts")
+    if any(is_size(n) or not isinstance(n, int) for n in value.buffer.shape):
+        raise _refused(nest, f"buffer '{value.buffer.name}' has an open dimension")
+    known = {**ranges, **loops}
+    view = _view(nest, value, conds, TensorRanges(loops, known))
+    box, steps = list[int](), dict[str, int]()
+    for d, (index, _) in enumerate(view):
+        moving = {atom: c for atom, c in to_linear(index)[0].items() if atom.variables & {*loops}}
+        if len(moving) > 1 or any(str(atom) not in loops or c != 1 for atom, c in moving.items()):
+            raise _refused(nest, f"index {index} of '{value.buffer.name}' is no position plus one loop")
+        name = next((str(atom) for atom in moving), "")
+        if name in steps:
+            raise _refused(nest, f"loop '{name}' moves along two dimensions")
+        if name:
+            steps[name] = d
+        box.append(loops.get(name, 1))
+    again = next((name for name, n in loops.items() if n > 1 and name not in steps), None)
+    if again is not None:
+        raise _refused(nest, f"loop '{again}' copies the same elements again")
+    _check(nest, body, [n for _, n in view], box, steps, known)
+    first: dict[str, Expr] = {name: Const(0) for name in loops}
+    target, source = (
+        tuple(simplify(substitute(i, first), ranges) for i in indices)
+        for indices in (body.indices, [index for index, _ in view])
+    )
+    shown = value.buffer.with_(shape=tuple(n for _, n in view))
+    return TensorBox(Load(body.buffer, target), Load(shown, source), tuple(box))
+
+
+def _loops(nest: For) -> tuple[Ranges, Store]:
+    """The loops of a nest of one store, and that."""
     loops: Ranges = {}
     body: Stmt = nest
     while isinstance(body, For):
@@ -75,61 +111,98 @@ def tensor_box(nest: For, ranges: Ranges) -> TensorBox:
         loops[body.var] = body.extent
         body = body.body
     assert isinstance(body, Store)
-    value: Expr = body.value
-    cond: tuple[Expr, ...] = ()
-    if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
-        cond, value = tuple(conjuncts(value.cond)), value.a
-    if body.reduce or not isinstance(value, Load) or value.dtype != body.buffer.dtype:
-        raise _refused(nest, f"'{body}' computes or converts")
-    if any(is_size(n) or not isinstance(n, int) for n in value.buffer.shape):
-        raise _refused(nest, f"buffer '{value.buffer.name}' has an open dimension")
-    known = {**ranges, **loops}
-    source, view = value, _merged(value, loops, known)
-    box, steps = list[int](), dict[str, int]()
-    indices = [simplify(i, known) for i in view_indices(source, view)]
-    for d, index in enumerate(indices):
-        moving = {atom: c for atom, c in to_linear(index)[0].items() if atom.variables & {*loops}}
-        if len(moving) > 1 or any(str(atom) not in loops or c != 1 for atom, c in moving.items()):
-            raise _refused(nest, f"index {index} of '{source.buffer.name}' is no position plus one loop")
-        name = next((str(atom) for atom in moving), "")
-        if name in steps:
-            raise _refused(nest, f"loop '{name}' moves along two dimensions")
-        if name:
-            steps[name] = d
-        box.append(loops.get(name, 1))
-    _check(nest, body, view, box, steps, known)
-    for part in cond:
-        if not _is_edge(part, indices, view, known):
-            raise _refused(nest, f"'{part}' is not where an index is in '{source.buffer.name}'")
-    first: dict[str, Expr] = {name: Const(0) for name in loops}
-    begin = [
-        Load(access.buffer, tuple(simplify(substitute(i, first), ranges) for i in access.indices))
-        for access in (Load(body.buffer, body.indices), source)
-    ]
-    return TensorBox(begin[0], begin[1], view, tuple(box))
+    return loops, body
 
 
 def _refused(nest: For, why: str) -> ScheduleError:
     return ScheduleError(f"copy_tensor: loop '{nest.var}' does not copy a box of a tensor: {why}")
 
 
-def _merged(access: Load, loops: Ranges, ranges: Ranges) -> tuple[int, ...]:
-    """The extents of a buffer, dimensions as one whose indices are quotient and remainder of one position."""
-    shape = list(access.buffer.shape)
-    index = [simplify(i, ranges) for i in access.indices]
+@dataclass(frozen=True)
+class TensorRanges:
+    """Ranges of the ``loops`` of a nest, and of ``every`` loop that is known."""
+
+    loops: Ranges
+    every: Ranges
+
+    def moves(self, index: Expr) -> bool:
+        """Whether an index is another one in other iterations of the nest."""
+        return not index.variables.isdisjoint(self.loops)
+
+
+def _view(nest: For, access: Load, conds: Sequence[Expr], ranges: TensorRanges) -> View:
+    """The dimensions of a tensor as its map has them: as one where their indices are quotient and remainder of one
+    position, as two where a condition is about the remainder alone, and as one where the nest moves along neither.
+    """
+    view = _merged(access, ranges)
+    bounded = set[int]()
+    for cond in conds:
+        at = _edge_of(cond, view, ranges)
+        divided = None if at is not None else _divided(cond, view, ranges)
+        if divided is not None:
+            at, parts = divided
+            view[at : at + 1] = parts
+            bounded = {d + (d > at) for d in bounded}
+            at += 1
+        if at is None:
+            raise _refused(nest, f"'{cond}' is not where an index is in '{access.buffer.name}'")
+        bounded.add(at)
+    joined: View = []
+    for d, (index, extent) in enumerate(view):
+        if d and not bounded & {d - 1, d} and not ranges.moves(index) and not ranges.moves(joined[-1][0]):
+            before, outer = joined[-1]
+            joined[-1] = simplify(before * extent + index, ranges.every), outer * extent
+        else:
+            joined.append((index, extent))
+    return joined
+
+
+def _merged(access: Load, ranges: TensorRanges) -> View:
+    """The dimensions of a buffer, as one where their indices are quotient and remainder of one position."""
+    view = [(simplify(i, ranges.every), n) for i, n in zip(access.indices, access.buffer.shape, strict=True)]
     d = 0
-    while d + 1 < len(index):
-        if _is_linear(index[d], loops) and _is_linear(index[d + 1], loops):
+    while d + 1 < len(view):
+        (index, extent), (inner, n) = view[d : d + 2]
+        if _is_linear(index, ranges) and _is_linear(inner, ranges):
             d += 1
             continue
-        index[d : d + 2] = [simplify(index[d] * shape[d + 1] + index[d + 1], ranges)]
-        shape[d : d + 2] = [shape[d] * shape[d + 1]]
+        view[d : d + 2] = [(simplify(index * n + inner, ranges.every), extent * n)]
         d = max(d - 1, 0)
-    return tuple(shape)
+    return view
 
 
-def _is_linear(index: Expr, loops: Ranges) -> bool:
-    return all(str(atom) in loops for atom in to_linear(index)[0] if atom.variables & {*loops})
+def _is_linear(index: Expr, ranges: TensorRanges) -> bool:
+    return all(str(atom) in ranges.loops for atom in to_linear(index)[0] if atom.variables & {*ranges.loops})
+
+
+def _divided(cond: Expr, view: View, ranges: TensorRanges) -> tuple[int, View] | None:
+    """A dimension of which a condition bounds a part of the index, as two: the parts' number, and the place in one,
+    where each box begins.
+    """
+    if not isinstance(cond, Binary) or cond.op != "<":
+        return None
+    bounded, const = _form(cond.a - cond.b, ranges.every)
+    for d, (index, extent) in enumerate(view):
+        terms, begin = to_linear(index)
+        inner = {atom: c for atom, c in terms.items() if bounded.get(str(atom)) == c}
+        outer, size = {atom: c for atom, c in terms.items() if atom not in inner}, begin - const
+        if not outer or len(inner) != len(bounded) or size < 1 or begin < 0 or extent % size:
+            continue
+        still = {str(atom): c for atom, c in inner.items() if str(atom) not in ranges.loops}
+        known = all(c > 0 for c in inner.values()) and ranges.every.keys() >= still.keys()
+        if any(c % size for c in outer.values()) or not known:
+            continue
+        if begin + sum(c * (ranges.every[name] - 1) for name, c in still.items()) < size:
+            number = simplify(_sum({atom: c // size for atom, c in outer.items()}), ranges.every)
+            return d, [(number, extent // size), (_sum(inner, begin), size)]
+    return None
+
+
+def _sum(terms: Mapping[Expr, int], const: int = 0) -> Expr:
+    total: Expr = Const(const)
+    for atom, c in terms.items():
+        total = total + atom * c
+    return simplify(total)
 
 
 def _check(nest: For, s: Store, view: Sequence[int], box: Sequence[int], steps: Ranges, known: Ranges) -> None:
@@ -151,15 +224,15 @@ def _check(nest: For, s: Store, view: Sequence[int], box: Sequence[int], steps: 
         inner *= box[d]
 
 
-def _is_edge(cond: Expr, indices: Sequence[Expr], view: Sequence[int], ranges: Ranges) -> bool:
-    """Whether a condition says that an index is below the extent of its dimension, or not negative."""
+def _edge_of(cond: Expr, view: View, ranges: TensorRanges) -> int | None:
+    """The dimension of which a condition says that its index is below the extent, or not negative; None: of none."""
     if not isinstance(cond, Binary) or cond.op not in ("<", ">="):
-        return False
-    found = _form(cond.a - cond.b, ranges)
-    return any(
-        found in _in_units(_form(index - (n if cond.op == "<" else 0), ranges), ranges)
-        for index, n in zip(indices, view, strict=True)
-    )
+        return None
+    found = _form(cond.a - cond.b, ranges.every)
+    for d, (index, n) in enumerate(view):
+        if found in _in_units(_form(index - (n if cond.op == "<" else 0), ranges.every), ranges.every):
+            return d
+    return None
 
 
 Form = tuple[Ranges, int]

@@ -123,11 +123,11 @@ class SharedTile:
     @property
     def is_box(self) -> bool:
         """Whether it can be fetched as boxes of a tensor."""
-        nest = replace(self, boxes=True).stage()
+        nest, ranges = replace(self, boxes=True).stage(), dict[str, int]()
         while isinstance(nest, For) and nest.var != f"{self.name}.line":
-            nest = nest.body
+            ranges[nest.var], nest = nest.extent, nest.body
         try:
-            return isinstance(nest, For) and bool(tensor_box(nest, {}).box)
+            return isinstance(nest, For) and bool(tensor_box(nest, ranges).box)
         except ScheduleError:
             return False
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
-from burnish.loops.boxes import extents_of, view_indices
+from burnish.loops.boxes import box_extents
 from burnish.loops.expr import INDEX, ITEM_BYTES, SWIZZLED, Const, Load
 from burnish.loops.program import COPY_TENSOR, EXPECT_COPIES, INIT_ARRIVALS, WAIT_ARRIVALS, Intrinsic
 from burnish.machines.emitter import CodeEmitter, IntrinsicCode, pointer_to
@@ -62,12 +62,12 @@ def _copy(f: CodeEmitter, s: Intrinsic) -> None:
     size = ITEM_BYTES[target.dtype]
     if any(c * size % SWIZZLED_BYTES for c in (address.const, *(c for _, c in address.terms))):
         raise ScheduleError(f"operand {target}: a box does not begin at a multiple of {SWIZZLED_BYTES} bytes")
-    view = TensorView(source.buffer.name, source.dtype, extents_of(s, "view"), extents_of(s, "box"))
+    view = TensorView(source.buffer.name, source.dtype, source.buffer.shape, box_extents(s))
     if view not in f.tensor_views:
         f.tensor_views.append(view)
     to, arrivals = pointer_to(f, target), _mbarrier(f, place)
     where = []
-    for index in reversed(view_indices(source, view.shape)):
+    for index in reversed(source.indices):
         wide = f.value(f.resolver.expr(index)).text
         where.append(f"i32 {f.result(f'trunc i64 {wide} to i32', 'int32').text}")
     name = f"gpu.tensor.copy.{len(where)}"
