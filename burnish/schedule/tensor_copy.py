@@ -21,6 +21,7 @@ from burnish.schedule.nest import find_loop, replace_site
 ROW_BYTES = 128  # of a box, and of a row of swizzled memory
 MOST_DIMENSIONS = 5
 MOST_EXTENT = 256  # of a box in each dimension
+MOST_POSITIONS = 1 << 31  # of a tensor in each dimension, which positions of 32 bits reach
 STRIDE_BYTES = 16  # of which distances between rows of a tensor are multiples
 
 Ranges = dict[str, int]
@@ -208,7 +209,10 @@ def _sum(terms: Mapping[Expr, int], const: int = 0) -> Expr:
 def _check(nest: For, s: Store, view: Sequence[int], box: Sequence[int], steps: Ranges, known: Ranges) -> None:
     """Raises ScheduleError for a box that the hardware does not copy, or not to where the nest writes."""
     size = ITEM_BYTES[s.buffer.dtype]
-    if box[-1] * size != ROW_BYTES or len(view) > MOST_DIMENSIONS or max(box) > MOST_EXTENT:
+    if len(view) > MOST_DIMENSIONS or max(view) > MOST_POSITIONS:
+        shape = extents_text(view)
+        raise _refused(nest, f"a tensor of {shape}; allowed: {MOST_DIMENSIONS} dimensions of {MOST_POSITIONS}")
+    if box[-1] * size != ROW_BYTES or max(box) > MOST_EXTENT:
         shape = extents_text(box)
         raise _refused(nest, f"a box of {shape}; allowed: rows of {ROW_BYTES} bytes, {MOST_EXTENT} along a dimension")
     if len(view) > 1 and view[-1] * size % STRIDE_BYTES:

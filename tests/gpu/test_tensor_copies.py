@@ -194,6 +194,8 @@ def boxed(
 def test_a_nest_that_copies_rows_is_a_box() -> None:
     text = str(boxed((4, 40, 64), lambda i, j: (2, i + 5, j + 32)))
     assert "copy_tensor(p[0, 0], x[2, 5, 32], box=1x8x32)" in text
+    text = str(boxed((3, 2, 40, 64), lambda i, j: (2, 1, i + 5, j + 32)))
+    assert "copy_tensor(p[0, 0], x[5, 5, 32], box=1x8x32)" in text
 
 
 @pytest.mark.parametrize(
@@ -213,6 +215,16 @@ def test_other_nests_are_refused(
 ) -> None:
     with pytest.raises(ScheduleError, match=why):
         boxed(shape, at, dtype)
+
+
+def test_a_tensor_of_more_dimensions_than_a_map_has_is_refused() -> None:
+    """Dimensions along which a nest does not move are one only where they are next to each other."""
+    x = placeholder((2, 4, 2, 8, 2, 32), "float32", name="x")
+    p = compute((4, 8, 32), lambda i, j, k: x[1, i, 1, j, 1, k], "p")
+    s = Schedule(create_program("kernel", [x], [compute((4, 8, 32), lambda i, j, k: p[i, j, k] * 2.0, "y")]))
+    s.set_scope("p", "swizzled")
+    with pytest.raises(ScheduleError, match="a tensor of 2x4x2x8x2x32; allowed: 5 dimensions"):
+        s.copy_tensor("p.i")
 
 
 def test_targets_without_them_refuse_boxes() -> None:

@@ -137,7 +137,7 @@ def _schedule(task: KernelTask, target: Target, form: SplitProduct, choice: Choi
         raise ScheduleError(f"task '{task.name}': its depth is not split by {count}; allowed: {form.counts}")
     launched = _launched(divided, form.form)
     _, last = parts(divided, launched)
-    own = {knob: choice[knob] for knob in first.space.knobs}
+    own = {knob: choice.get(knob, first.space.default[knob]) for knob in first.space.knobs}  # some parts offer more
     added = ELEMENTS.on(last, target)
     body = seq(first.apply(own).program.body, added.apply(added.space.default).program.body)
     params = tuple(t.buffer for t in (*task.inputs, *task.outputs))
