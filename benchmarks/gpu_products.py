@@ -8,7 +8,6 @@ CUDA events around ten launches; inputs are random numbers.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import subprocess
@@ -28,12 +27,15 @@ from burnish.kernels.templates import tunable_matches
 from burnish.loops.tensor import placeholder
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
+from burnish.runtime.gpu.driver import LaunchArguments
+from burnish.runtime.gpu.tensor_maps import TensorMaps
 
 SECONDS = 25.0  # for one kernel
 REPEATS, LAUNCHES = 9, 10
 TORCH = {"float32": "float32", "tf32": "float32", "float16": "float16", "bfloat16": "bfloat16", "int8": "int8"}
 Variant = tuple[str, str, tuple[int, int, int], dict[str, Any]]
 WARPGROUP, TENSOR, SHARED = "warpgroup_product", "tensor_product", "shared_product"
+BOXES = {"fetch": "boxes"}  # of factors by the tensor memory accelerator, beside copies of threads
 TOLERANCE = {"float32": 1e-5, "tf32": 2e-3, "float16": 2e-3, "bfloat16": 1e-2, "int8": 0.0}  # of norms
 
 
@@ -43,11 +45,15 @@ def variants() -> list[Variant]:
     found: list[Variant] = [
         (WARPGROUP, "bfloat16", odd, {"tile": "64x64"}),
         (WARPGROUP, "float16", odd, {"tile": "128x128"}),
+        (WARPGROUP, "bfloat16", odd, {"tile": "64x64", **BOXES}),
+        (WARPGROUP, "float16", odd, {"tile": "128x128", **BOXES}),
         (TENSOR, "float16", odd, {}),
         (SHARED, "float32", (203, 131, 77), {}),
     ]
     for size in (small, large):
-        found += [(WARPGROUP, "bfloat16", size, {"tile": "128x256", "stages": stages}) for stages in (4, 3)]
+        for tile, stages in (("128x256", 4), ("128x256", 3), ("128x192", 4), ("256x128", 4)):
+            choice = {"tile": tile, "stages": stages}
+            found += [(WARPGROUP, "bfloat16", size, {**choice, **fetch}) for fetch in ({}, BOXES)]
     side = {"tile_m": 128, "tile_n": 128}
     found += [(TENSOR, "bfloat16", small, {**side, "stages": 3})]
     fine = ((8, 2), (16, 2), (16, 4), (32, 2))
@@ -156,13 +162,10 @@ def one(folder: Path, number: int, data: Path) -> dict[str, Any]:
     places = [driver.ask("cuMemAlloc", nbytes) for nbytes in (*code.nbytes, max(code.workspace, 256))]
     for place, array in zip(places, (*arrays, result), strict=False):
         driver.ask("cuMemcpyHtoD", place, array.ctypes.data, array.nbytes)
-    values = (ctypes.c_uint64 * len(places))(*map(int, places))
-    pointers = (ctypes.c_void_p * len(places))(*(ctypes.addressof(values) + 8 * i for i in range(len(places))))
+    given = LaunchArguments(launch, [*map(int, places)], TensorMaps(driver.ask))
 
     def run() -> None:
-        driver.ask(
-            "cuLaunchKernel", function, *launch.grid, *launch.block, launch.dynamic, 0, ctypes.addressof(pointers), 0
-        )
+        driver.ask("cuLaunchKernel", function, *launch.grid, *launch.block, launch.dynamic, 0, given.address, 0)
 
     run()
     driver.ask("cuCtxSynchronize")

@@ -32,9 +32,11 @@ from burnish.schedule.schedule import Schedule
 SIDES = ((64, (64, 128, 192, 256)), (128, (64, 128, 192, 256)), (256, (64, 128)))
 TILES = tuple((m, n) for m, columns in SIDES for n in columns)
 STAGES = (3, 4, 6, 8)
-FETCHES = ("threads", "boxes")  # by copies of all threads, or boxes of tensors by one, which no GPU has measured yet
-STAGE_BYTES = 226 << 10  # of all stages
-HELD = 34  # registers of a thread beside its sums
+# By copies of all threads, or boxes of tensors that one begins: registers of a thread beside its sums, as assembled.
+FETCHES = {"threads": 34, "boxes": 26}
+FETCH = "threads"  # unless measured otherwise: no GPU has executed boxes yet
+STAGE_BYTES = 226 << 10  # of all stages, so that there is room for the mbarriers of boxes
+MBARRIER_BYTES = 1 << 10  # in shared memory, of all stages
 SHARE = 0.9  # of the declared rate of tensor cores, on an H200
 LEAST = 0.4e-6  # seconds of a step of a whole row of 128 bytes; shorter ones take their share
 
@@ -47,7 +49,7 @@ def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleS
     choices: dict[str, Sequence[int | str]] = {"tile": tuple(f"{m}x{n}" for m, n in TILES), "stages": STAGES}
     best = best_tile(task, target, form, warpgroup_blocks(form, target))[1]
     if _Groups(task, form, *TILES[0], boxes=True).fetches_boxes:
-        choices["fetch"], best = FETCHES, {**best, "fetch": FETCHES[0]}
+        choices["fetch"], best = tuple(FETCHES), {**best, "fetch": FETCH}
     return ScheduleSpace(choices, best)
 
 
@@ -55,18 +57,25 @@ def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
     return best_tile(task, target, form, warpgroup_blocks(form, target))[0]
 
 
-def warpgroup_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
-    """Blocks of each tile; their tensor cores read rows of the left operand for every 256 columns at most."""
+def warpgroup_blocks(form: ContractionForm, target: Target, fetch: str = FETCH) -> list[TileBlock]:
+    """Blocks of each tile; their tensor cores read rows of the left operand for every 256 columns at most.
+
+    ``fetch``: boxes leave a thread more registers, and take shared memory for what counts them; their steps are whole
+    rows of 128 bytes, also where the depth would fill shorter ones. That a step of theirs has one barrier less, and
+    fewer instructions, is no part of the prediction.
+    """
     found, rate = [], SHARE * matrix_rate(target)
-    deep, share = step_of(form)
+    boxes, whole = fetch == "boxes", row_elements(narrow(form.left).dtype)
+    deep, share = (whole, 1.0) if boxes else step_of(form)
     for m, n in TILES:
         groups = min(2, m // ROWS)
-        registers = m // groups * n // (GROUP_WARPS * WARP) + HELD
+        registers = m // groups * n // (GROUP_WARPS * WARP) + FETCHES[fetch]
         read = round(m // ROWS * (ROWS + n) * ROW_BYTES * share)
-        copies = share * small_copies(form, row_elements(narrow(form.left).dtype), (m, n))
+        copies = 0.0 if boxes else share * small_copies(form, whole, (m, n))
         for stages in STAGES:
             shared = stages * (m + n) * ROW_BYTES
             if shared <= STAGE_BYTES:
+                shared += MBARRIER_BYTES if boxes else 0
                 choice = (("tile", f"{m}x{n}"), ("stages", stages))
                 threads = groups * GROUP_WARPS * WARP
                 found.append(

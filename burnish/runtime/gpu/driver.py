@@ -12,10 +12,13 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from burnish.base.optional import require
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.errors import BurnishError, TargetError
 from burnish.machines.nvptx.machine import NVPTX
+from burnish.machines.nvptx.tensor_copies import TensorMap
 from burnish.runtime.buffers import address_of
 from burnish.runtime.gpu.memory import THREAD_STREAM, MemoryPool, StreamOrder
 from burnish.runtime.gpu.tensor_maps import TensorMaps
@@ -32,6 +35,22 @@ LEAST_BYTES = 256  # of an allocation: cuMemAlloc refuses zero bytes
 KEPT_ORDERS = 64  # streams of others whose events are kept
 
 Functions = Sequence[tuple[LaunchCode, Any]]
+
+
+class LaunchArguments:
+    """Arguments of a launch in this machine's memory, which the driver copies: buffers' places, and tensor maps."""
+
+    def __init__(self, launch: LaunchCode, places: Sequence[int], maps: Callable[[TensorMap, int], np.ndarray]) -> None:
+        self._values = (ctypes.c_uint64 * len(places))(*places)
+        self._maps = [maps(one, places[one.argument]) for one in launch.maps]
+        begin = ctypes.addressof(self._values)
+        every = [*(begin + 8 * i for i in range(len(places))), *map(address_of, self._maps)]
+        self._pointers = (ctypes.c_void_p * len(every))(*every)
+
+    @property
+    def address(self) -> int:
+        """Where a pointer to each is, for as long as this object is there."""
+        return ctypes.addressof(self._pointers)
 
 
 class Gpu:
@@ -198,14 +217,10 @@ class Gpu:
 
     def launch(self, functions: Functions, places: Sequence[int]) -> None:
         """Asks for the launches of a kernel on buffers at ``places``, the last of which is its workspace."""
-        values = (ctypes.c_uint64 * len(places))(*places)
-        addresses = [ctypes.addressof(values) + 8 * i for i in range(len(places))]
         for launch, function in functions:
             extents = (*launch.grid, *launch.block)
-            maps = [self._tensor_maps(one, places[one.argument]) for one in launch.maps]
-            every = [*addresses, *map(address_of, maps)]
-            pointers = (ctypes.c_void_p * len(every))(*every)
-            self.ask("cuLaunchKernel", function, *extents, launch.dynamic, self.stream, ctypes.addressof(pointers), 0)
+            given = LaunchArguments(launch, places, self._tensor_maps)
+            self.ask("cuLaunchKernel", function, *extents, launch.dynamic, self.stream, given.address, 0)
 
     def captured(self, ask: Callable[[], object]) -> Any:
         """Stream capture: the work that ``ask`` submits as a graph, which :meth:`replay` executes on any stream.
