@@ -12,6 +12,8 @@ from benchmarks import gpu_products
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
 from burnish.codegen.ptxas import find_ptxas
+from burnish.graph import GraphBuilder
+from burnish.graph.passes import optimize
 from burnish.kernels.gpu.forms import product
 from burnish.kernels.gpu.product_time import ProductSize, best
 from burnish.kernels.gpu.split_product import SPLIT_PRODUCT, SplitProduct
@@ -19,14 +21,17 @@ from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT, warpgroup_b
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import TemplateMatch
 from burnish.kernels.templates import matches
+from burnish.loops.evaluate import evaluate
 from burnish.loops.tensor import placeholder
 from burnish.machines.nvptx.tensor_copies import TensorMap
 from burnish.machines.target import Target
 from burnish.ops import OPERATORS
 from burnish.runtime.buffers import address_of
 from burnish.runtime.gpu.driver import LaunchArguments
-from burnish.simulators.gpu.emulator import emulated
+from burnish.simulators.gpu.emulator import GridEmulator, emulated
 from burnish.tune.evaluate import Evaluator, Fixed, KernelTrial
+from burnish.tune.tasks import tuning_tasks
+from burnish.tune.validation import trial_of
 from tests.gpu.cases import Case, execute
 from tests.gpu.driver import emulated_gpu
 from tests.gpu.test_asynchrony import SM90
@@ -155,6 +160,37 @@ def test_products_at_random_are_right(seed: int, monkeypatch: pytest.MonkeyPatch
     assert all(gpu._tensor_maps(one, 4096).nbytes == 128 for one in maps)
     assert len(driver.tensor_maps) == len(maps) >= boxes
     check(code, case)
+
+
+@pytest.mark.slow
+def test_convolutions_by_boxes_are_right() -> None:
+    """Images channels last: taps of weights are a dimension of a map; images are boxes only where each pixel is read
+    once, and fetched by threads where windows overlap or leave pixels out.
+    """
+    b, rng = GraphBuilder(), np.random.default_rng(0)
+
+    def convolved(x: str, outputs: int, inputs: int, side: int, **attrs: tuple[int, ...]) -> str:
+        weight = (rng.standard_normal((outputs, inputs, side, side)) / 8).astype("float16")
+        return b.add("relu", b.add("conv2d", x, b.constant(weight), **attrs))
+
+    y = convolved(b.input("x", (2, 64, 6, 6), "float16"), 64, 64, 3, pads=(1, 1, 1, 1))
+    y = convolved(y, 64, 64, 1)
+    y = convolved(y, 128, 64, 3, pads=(1, 1, 1, 1), strides=(2, 2))
+    graph = b.build(convolved(y, 128, 128, 1, strides=(2, 2)))
+    offered = []
+    for kernel in tuning_tasks(optimize(graph, False), SM90, False):
+        task = trial_of(kernel.space.default).task
+        for match in (m for m in matches(task, SM90) if m.name == "warpgroup_product"):
+            offered.append("fetch" in match.space.knobs)
+            program = match.apply({**match.space.default, **CHOICE}).program
+            assert "copy_tensor(" in str(program) and ("for async" in str(program)) != offered[-1]
+            given = [rng.standard_normal(t.shape).astype("float16") for t in task.inputs]
+            (wanted,) = evaluate(task.outputs, {t.name: x for t, x in zip(task.inputs, given, strict=True)})
+            found = np.zeros_like(wanted)
+            code = compile_grid(program, SM90, assembled=False)
+            GridEmulator(0).run(code.packed(), [x.reshape(-1).view(np.uint8) for x in (*given, found)])
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3 * np.abs(wanted).max())
+    assert sorted(offered) == [False, False, False, True]
 
 
 # --- depths in parts --------------------------------------------------------------------------------------------------
