@@ -304,7 +304,7 @@ define internal void @gpu.tensor.copy.{rank}(ptr %to, ptr %map, ptr %bar, {given
 
 
 def _on_mbarrier(number: int, name: str) -> str:
-    """What a thread does with an mbarrier, or, without parameters, with all that it has initialized."""
+    """Operation of a thread on an mbarrier; ``publish``, without parameters: on all that it has initialized."""
     given, passed = ("", "ptr null, i32 0") if name == "publish" else ("ptr %bar, i32 %n", "ptr %bar, i32 %n")
     return f"""
 define internal void @gpu.arrivals.{name}({given}) noinline {{
