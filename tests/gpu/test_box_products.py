@@ -108,8 +108,8 @@ LAYOUTS = {
 @pytest.mark.parametrize(
     "name",
     slow_except(
-        LAYOUTS, "bytes by columns, edges everywhere", "TF32 by columns, edges everywhere", "one row", "a depth of 8",
-        "one weight for a batch", "halves by columns, edges everywhere",
+        LAYOUTS, "bytes by columns, edges everywhere", "TF32 by columns, edges everywhere", "one row",
+        "halves by columns, edges everywhere",
     ),
 )  # fmt: skip
 def test_factors_are_fetched_as_boxes_where_they_are_such(name: str) -> None:
@@ -222,7 +222,7 @@ def test_parts_of_a_depth_are_boxes(depth: int, parts: int, by_columns: bool) ->
     check(code, case)
 
 
-@pytest.mark.parametrize(("best", "parts"), [(2, 3), (3, 2)])
+@pytest.mark.parametrize(("best", "parts"), [(2, 3), pytest.param(3, 2, marks=pytest.mark.slow)])
 def test_some_parts_of_a_depth_are_boxes_and_others_not(best: int, parts: int) -> None:
     """Thirds of 408 halves begin at multiples of 16 bytes, its halves do not: who chooses these may not know boxes."""
     case = of((40, 408), (72, 408), "bfloat16", by_columns=True)

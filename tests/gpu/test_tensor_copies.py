@@ -283,6 +283,16 @@ def test_a_launch_gets_the_maps_of_its_tensors_where_they_are(monkeypatch: pytes
         gpu.launch(functions, [places[0] + 8, *places[1:], 0])
 
 
+def test_a_driver_without_maps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One older than CUDA 12 finds no such function, which is no error of its own."""
+    code = compile_grid(replace(LONG, shapes=[(64, 64), (64, 64)]).program()[0], SM90, assembled=False)
+    gpu, driver = emulated_gpu(monkeypatch, [code])
+    driver._functions["cuTensorMapEncodeTiled"] = 0
+    _, functions = gpu.module(code)
+    with pytest.raises(TargetError, match="this driver has no cuTensorMapEncodeTiled; allowed: drivers of CUDA 12"):
+        gpu.launch(functions, [*(gpu.allocate(n) for n in code.nbytes), 0])
+
+
 def test_maps_that_are_no_longer_kept_last_until_their_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for one, that of the second factor takes the place of the first one's, in the same launch."""
     monkeypatch.setattr("burnish.runtime.gpu.tensor_maps.KEPT", 1)

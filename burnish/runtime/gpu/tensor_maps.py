@@ -67,6 +67,8 @@ class TensorMaps:
     def _encoded(self, known: TensorMap, place: int) -> np.ndarray:
         if self._encode is None:
             address, *_ = self._ask("cuGetProcAddress", b"cuTensorMapEncodeTiled", SINCE, 0)
+            if not address:
+                raise TargetError("this driver has no cuTensorMapEncodeTiled; allowed: drivers of CUDA 12 or later")
             self._encode = ENCODE(int(address))
         room = np.zeros(MAP_BYTES + MAP_ALIGNMENT, np.uint8)
         begin = -address_of(room) % MAP_ALIGNMENT
