@@ -54,8 +54,12 @@ def variants() -> list[Variant]:
         for tile, stages in (("128x256", 4), ("128x256", 3), ("128x192", 4), ("256x128", 4)):
             choice = {"tile": tile, "stages": stages}
             found += [(WARPGROUP, "bfloat16", size, {**choice, **fetch}) for fetch in ({}, BOXES)]
+    best, shallow, going_on = {"tile": "128x256", "stages": 4}, (4096, 1024, 4096), {"persistent": 1}
+    for size in (small, large, shallow):
+        found += [(WARPGROUP, "bfloat16", size, {**best, **going_on, **fetch}) for fetch in ({}, BOXES)]
+    found += [(WARPGROUP, "bfloat16", shallow, best)]
     side = {"tile_m": 128, "tile_n": 128}
-    found += [(TENSOR, "bfloat16", small, {**side, "stages": 3})]
+    found += [(TENSOR, "bfloat16", small, {**side, "stages": 3, **more}) for more in ({}, going_on)]
     fine = ((8, 2), (16, 2), (16, 4), (32, 2))
     found += [(SHARED, "float32", small, {**side, "depth": depth, "stages": stages}) for depth, stages in fine]
     found += [(SHARED, "float32", large, {**side, "depth": 16, "stages": 2})]

@@ -233,8 +233,7 @@ class _Barriers:
             case If(cond, body):
                 inner_flow = self.flow(body, ranges)
                 mine = tuple(a for a in accesses(If(cond, NOTHING), ranges) if a.buffer.name in self.names)
-                every = (*mine, *inner_flow.head, *inner_flow.tail) if inner_flow.waits else (*mine, *inner_flow.head)
-                return Flow(every, every)
+                return Flow((*mine, *inner_flow.head), (*mine, *inner_flow.tail))  # all threads go in, or none
         found = self._leaf(s, ranges)
         return Flow(found, found)
 

@@ -53,6 +53,45 @@ def split(
     return replace_site(program, site, clean(nest, site.ranges, site.given))
 
 
+def stride_names(loop: str) -> tuple[str, str]:
+    """The names of the loops over parts, and over turns, of a strided loop."""
+    return f"{loop}.part", f"{loop}.turn"
+
+
+def stride(program: LoopProgram, loop: str, parts: int) -> LoopProgram:
+    """Grid-stride loop: deals the iterations of ``loop`` out to ``parts`` in turn, as ``parts`` blocks of a GPU go over
+    more tiles than run at a time.
+
+    The loop over parts is of the kind of ``loop``, the one over turns serial. In the last turn there may be fewer::
+
+        for y.i in 10:
+          y[y.i] = (x[y.i] * 2.0)
+
+        for y.i.part in 4:
+          for y.i.turn in 3:
+            if (((y.i.turn * 4) + y.i.part) < 10):
+              y[((y.i.turn * 4) + y.i.part)] = (x[((y.i.turn * 4) + y.i.part)] * 2.0)
+    """
+    site = find_loop(program, loop, "stride")
+    extent = _counted("stride", site.loop)
+    if is_size(extent) or not 1 <= parts <= extent:
+        raise ScheduleError(f"stride: loop '{loop}' has {extent} iterations for {parts} parts; allowed: 1 to {extent}")
+    if site.loop.kind not in ("serial", "parallel", *BINDINGS):
+        raise ScheduleError(f"stride: loop '{loop}' is {site.loop.kind}; allowed: serial, parallel, or bound")
+    check_fresh(program, stride_names(loop), "stride")
+    if site.loop.kind == "serial":
+        reason = carried(site.loop.body, {loop: extent}, site.ranges, reassociate=False)
+        if reason:
+            raise ScheduleError(f"stride: loop '{loop}' carries a dependence: {reason}")
+    (part, turn), turns = stride_names(loop), -(-extent // parts)
+    whole = Var(turn) * parts + Var(part)
+    body = substitute_stmt(site.loop.body, {loop: whole})
+    if turns * parts != extent:
+        body = If(whole < extent, body)
+    nest = For(part, parts, site.loop.kind, For(turn, turns, "serial", body))
+    return replace_site(program, site, clean(nest, site.ranges, site.given))
+
+
 def _counted(primitive: str, loop: For) -> int:
     """The extent of a loop that counts from 0. Raises ScheduleError for one between positions in memory."""
     if is_loaded(loop.extent):

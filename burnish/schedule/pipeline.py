@@ -30,7 +30,6 @@ from burnish.loops.program import (
     WAIT_PRODUCTS,
     Alloc,
     For,
-    If,
     Intrinsic,
     LoopProgram,
     Seq,
@@ -38,20 +37,22 @@ from burnish.loops.program import (
     map_access,
     rebuild_stmt,
     seq,
-    substitute_stmt,
     walk_stmt,
 )
-from burnish.loops.sizes import is_size
-from burnish.schedule.nest import find_loop, rename_loops, replace_site
+from burnish.schedule.nest import rename_loops, replace_site
+from burnish.schedule.pipeline_steps import pipeline_steps
 
 
-def pipeline(program: LoopProgram, loop: str, stages: int, behind: int | None = None) -> LoopProgram:
+def pipeline(
+    program: LoopProgram, loop: str, stages: int, behind: int | None = None, over: str | None = None
+) -> LoopProgram:
     """Software pipelining of ``loop``: data of later iterations are fetched ahead, into ``stages`` copies of buffers.
 
     The body of the loop allocates buffers, fills some of them by the statements it begins with, and computes. Operands
     of what waits say which copies it is about. ``behind``: None where products are done when the next statement begins;
     else those of so many iterations may go on. Then an iteration waits for its copies, computes, waits for the products
-    of ``behind`` iterations ago, and fetches into the copies that these have read::
+    of ``behind`` iterations ago, and fetches into the copies that these have read. ``over``: a loop around, whose next
+    iteration's first steps are fetched while this one ends; only before the first one is there nothing to compute::
 
     for y.i in 8:
       alloc p: float32[1, 4]
@@ -78,42 +79,33 @@ def pipeline(program: LoopProgram, loop: str, stages: int, behind: int | None = 
         y[y.i, y.j] = (p[(y.i % 3), 0, y.j] + 1.0)
       wait_copies(p[((y.i + 1) % 3), 0, 0], but=1)
     """
-    site = find_loop(program, loop, "pipeline")
-    extent, ahead = site.loop.extent, stages - max(1, behind or 0)
-    if site.loop.kind != "serial" or is_size(extent) or not isinstance(extent, int):
-        raise ScheduleError(
-            f"pipeline: loop '{loop}' is {site.loop.kind}, of {extent} iterations; allowed: serial, a number"
-        )
+    steps, ahead = pipeline_steps(program, loop, over), stages - max(1, behind or 0)
     if ahead < 1 or (behind is not None and behind < 1):
         raise ScheduleError(f"pipeline: loop '{loop}': {stages} stages, {behind} behind; allowed: one ahead or more")
-    buffers, fetches, rest = _parts(loop, site.loop.body)
+    buffers, fetches, rest = _parts(loop, steps.site.loop.body)
     filled = [b for b in buffers if any(b.name in s.writes for s in fetches)]
+    steps.check(fetches, [b.name for b in buffers])
 
     boxes = [s for fetch in fetches for s in walk_stmt(fetch) if _is_box(s)]
     by_threads = any(not s.parts and s.writes and not _is_box(s) for fetch in fetches for s in walk_stmt(fetch))
-    arrivals = _arrivals(loop, site.path, stages) if boxes else None
+    arrivals = _arrivals(loop, steps.top.path, stages) if boxes else None
     if arrivals is not None:
         expected = sum(_box_bytes(fetch, ()) for fetch in fetches)
+        fetches = [Intrinsic(EXPECT_COPIES, (), (("bytes", expected),)), *fetches]
 
-    def at(s: Stmt, step: Expr, slot: Expr) -> Stmt:
-        s = substitute_stmt(s, {loop: step})
+    def in_slot(s: Stmt, step: Expr, slot: Expr) -> Stmt:
         if arrivals is not None:
             s = _counted(s, _place(arrivals, step))
         for buffer in filled:
-            wide = _copies(buffer, stages)
-            s = map_access(s, buffer.name, partial(_in_slot, wide, slot))
+            s = map_access(s, buffer.name, partial(_in_slot, _copies(buffer, stages), slot))
         return s
 
-    now, fill = Var(loop), Var(f"{loop}.fill")
-    if arrivals is not None:
-        expect = Intrinsic(EXPECT_COPIES, (_place(arrivals, now),), (("bytes", expected),))
-        fetches = [expect, *fetches]
-    first = rename_loops(at(seq(*fetches), fill, fill), lambda name: f"{name}.fill")
-    if ahead > extent:
-        first = If(fill < extent, first)
-    later: Stmt = (
-        NOTHING if ahead >= extent else If(now + ahead < extent, at(seq(*fetches), now + ahead, (now + ahead) % stages))
-    )
+    now, fill = steps.now, Var(f"{loop}.fill")
+    first = in_slot(steps.first(seq(*fetches), fill, ahead), fill, fill)
+    first = rename_loops(first, lambda name: f"{name}.fill")
+    later: Stmt = NOTHING
+    if ahead < steps.total:
+        later = in_slot(steps.later(seq(*fetches), ahead), now + ahead, (now + ahead) % stages)
 
     def waits(name: str, step: Expr, but: int = 0, publish: bool = False) -> Stmt:
         """Waits for a step; the operands say which copies of the buffers are its own, for who places barriers."""
@@ -123,23 +115,27 @@ def pipeline(program: LoopProgram, loop: str, stages: int, behind: int | None = 
         return Intrinsic(name, operands, (("but", but), *((("publish", 1),) if publish else ())))
 
     commit = Intrinsic(COMMIT_COPIES, ()) if by_threads else NOTHING
-    work = at(rest, now, now % stages)
+    work = in_slot(rest, now, now % stages)
     arrived = NOTHING if arrivals is None else _arrived(arrivals, now, [_copies(b, stages) for b in filled])
-    filling = For(f"{loop}.fill", ahead, "serial", seq(first, commit))
+    before: Stmt = For(f"{loop}.fill", ahead, "serial", seq(first, commit))
     if behind is None:
         body = seq(later, commit, arrived, work, waits(WAIT_COPIES, now + 1, ahead - 1))
-        new = seq(filling, waits(WAIT_COPIES, Const(0, INDEX), ahead - 1), For(loop, extent, "serial", body))
+        before = seq(before, waits(WAIT_COPIES, Const(0, INDEX), ahead - 1))
+        inner: Stmt = For(loop, steps.extent, "serial", body)
     else:
         ended = waits(WAIT_PRODUCTS, now + ahead, behind)
         work = seq(waits(START_PRODUCTS, now), work, Intrinsic(COMMIT_PRODUCTS, ()), ended)
         body = seq(waits(WAIT_COPIES, now, ahead - 1, publish=True), arrived, work, later, commit)
-        new = seq(filling, For(loop, extent, "serial", body), Intrinsic(WAIT_PRODUCTS, (), (("but", 0),)))
+        inner = seq(For(loop, steps.extent, "serial", body), Intrinsic(WAIT_PRODUCTS, (), (("but", 0),)))
+    for buffer in reversed([b for b in buffers if b not in filled]):
+        inner = Alloc(buffer, inner)
+    new = seq(before, steps.around(inner))
     if arrivals is not None:
         init = Intrinsic(INIT_ARRIVALS, (Load(arrivals, (Const(0, INDEX),) * 2),), (("count", stages),))
         new = Alloc(arrivals, seq(init, new))
-    for buffer in reversed(buffers):
-        new = Alloc(_copies(buffer, stages) if buffer in filled else buffer, new)
-    return replace_site(program, site, new)
+    for buffer in reversed(filled):
+        new = Alloc(_copies(buffer, stages), new)
+    return replace_site(program, steps.top, new)
 
 
 def _is_box(s: Stmt) -> bool:
@@ -165,9 +161,8 @@ def _place(arrivals: Buffer, step: Expr) -> Load:
 
 
 def _counted(s: Stmt, place: Load) -> Stmt:
-    """A statement whose copies of boxes say where their bytes are counted."""
-    if _is_box(s):
-        assert isinstance(s, Intrinsic)
+    """A statement whose copies of boxes, and what expects their bytes, say where these are counted."""
+    if isinstance(s, Intrinsic) and s.name in (COPY_TENSOR, EXPECT_COPIES):
         return Intrinsic(s.name, (*s.operands[:2], place), s.attrs)
     return rebuild_stmt(s, lambda inner: _counted(inner, place))
 

@@ -46,7 +46,8 @@ def _tensorize(program: LoopProgram, loop: str, intrinsic: TensorIntrinsic | str
 
 
 PRIMITIVES: Mapping[str, Callable[..., LoopProgram]] = {
-    "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "reverse": loops.reverse,
+    "split": loops.split, "stride": loops.stride, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder,
+    "reverse": loops.reverse,
     "unroll": loops.unroll, "vectorize": loops.vectorize, "parallel": loops.parallel, "bind": loops.bind,
     "vthread": loops.vthread, "copy_async": loops.copy_async, "pipeline": pipeline.pipeline, "serial": loops.serial,
     "copy_tensor": tensor_copy.copy_tensor,
@@ -203,6 +204,11 @@ class Schedule:
         (yo, yi), (xo, xi) = loops.split_names(y), loops.split_names(x)
         return yo, xo, yi, xi
 
+    def stride(self, loop: str, parts: int) -> tuple[str, str]:
+        """Deals a loop's iterations out to ``parts`` in turn; the names of the loops over parts, and over turns."""
+        self._apply("stride", loop, parts)
+        return loops.stride_names(loop)
+
     def fuse(self, outer: str, inner: str, name: str | None = None) -> str:
         """Makes one loop of two perfectly nested ones; its name."""
         self._apply("fuse", outer, inner, name)
@@ -244,12 +250,13 @@ class Schedule:
         """Makes the nest at a loop one copy of a box of a tensor that goes on while others do."""
         self._apply("copy_tensor", loop)
 
-    def pipeline(self, loop: str, stages: int, behind: int | None = None) -> None:
+    def pipeline(self, loop: str, stages: int, behind: int | None = None, over: str | None = None) -> None:
         """Fetches what ``loop`` computes with some iterations ahead, into ``stages`` copies of its buffers.
 
-        ``behind``: where products are asynchronous, of how many iterations they may go on meanwhile.
+        ``behind``: where products are asynchronous, of how many iterations they may go on meanwhile. ``over``: a loop
+        around, whose next iteration is fetched for while one ends.
         """
-        self._apply("pipeline", loop, stages, behind)
+        self._apply("pipeline", loop, stages, behind, over)
 
     def serial(self, loop: str) -> None:
         """Takes back any other kind of a loop."""

@@ -110,6 +110,7 @@ def blocked() -> LoopProgram:
 Primitive = Callable[..., LoopProgram]
 EXAMPLES: list[tuple[Primitive, LoopProgram, tuple[object, ...]]] = [
     (loops.split, double(10), ("y.i", 4)),
+    (loops.stride, double(10), ("y.i", 4)),
     (loops.tile, ones(), ("c.i", "c.j", 4, 4)),
     (loops.fuse, double2(4, 8), ("c.i", "c.j", "ij")),
     (loops.reorder, outer_sum(), ("c.k", "c.i", "c.j")),

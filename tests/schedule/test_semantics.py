@@ -121,7 +121,7 @@ def draw_call(draw: Callable[[st.SearchStrategy], object], program: LoopProgram)
     buffer = st.sampled_from([*(p.name for p in program.params), *sorted(program.body.allocates)])
     number = st.integers(1, 5)
     calls = st.one_of(
-        st.tuples(st.just("split"), st.tuples(loop, number)),
+        st.tuples(st.sampled_from(["split", "stride"]), st.tuples(loop, number)),
         st.tuples(st.just("fuse"), neighbours(program)),
         st.tuples(st.just("reorder"), st.permutations(names).map(lambda order: order[:2])),
         st.tuples(st.just("reorder"), neighbours(program).map(swap)),

@@ -31,6 +31,7 @@ SHARED = 187e9  # bytes a second through the shared memory of a multiprocessor: 
 FETCHED = 1.8  # bytes a second of the second-level cache, by what is declared
 MEMORY = 0.9  # of its declared bandwidth
 STORED = 0.5  # of what memory takes, where a warp stores a few bytes of each row
+SENT = 28e9  # bytes a second that the warps of a multiprocessor store, a piece of PIECE bytes a cycle; calculated
 SHARPNESS = 4
 COPY = 45e-12  # seconds of a multiprocessor for each copy that a thread makes
 ADDED = 1.2e-6  # the second launch, which adds up parts of the depth, at least
@@ -54,7 +55,8 @@ class TileBlock:
     ``registers`` of each of its ``threads``, ``shared`` bytes, of which ``read`` are read in a step. ``rate``:
     operations a second of a multiprocessor. ``least``: seconds of a step of a block that is alone; ``delay``: what a
     step takes longer, divided by the blocks that are there.
-    ``copies``: of a step, beyond those of PIECE bytes. ``choice``: the knobs.
+    ``copies``: of a step, beyond those of PIECE bytes. ``choice``: the knobs. ``persistent``: as many blocks as run at
+    a time go over all tiles.
     """
 
     rows: int
@@ -70,6 +72,15 @@ class TileBlock:
     delay: float = 0.0
     copies: float = 0.0
     choice: tuple[tuple[str, int | str], ...] = ()
+    persistent: bool = False
+
+    def resident(self, target: Target) -> int:
+        """Blocks of this kind on a multiprocessor at a time."""
+        return max(1, resident_blocks(target.cpu, self.threads, self.registers, self.shared))
+
+    def at_once(self, target: Target) -> int:
+        """Blocks of this kind on all multiprocessors at a time."""
+        return target.cores * self.resident(target)
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,10 @@ class ProductSize:
         factors = min(sum(read.values()), batch * depth * (rows + columns) * item)
         far = factors > target.l2_bytes // 2 or not task.constants.isdisjoint(read)
         return ProductSize(batch, rows, columns, depth, item, ITEM_BYTES[form.output.dtype], factors, far)
+
+    def tiles(self, block: TileBlock) -> int:
+        """Number of tiles of a block's size."""
+        return self.batch * -(-self.rows // block.rows) * -(-self.columns // block.columns)
 
     def split(self, parts: int) -> ProductSize:
         """Product of all parts of the depth, as a batch of float32 sums."""
@@ -141,19 +156,25 @@ def store_seconds(work: ProductSize, block: TileBlock, target: Target) -> float:
 
 def seconds(work: ProductSize, block: TileBlock, target: Target) -> float:
     """Seconds of one launch, in which blocks of this kind compute the product."""
-    tiles = work.batch * -(-work.rows // block.rows) * -(-work.columns // block.columns)
-    steps = -(-work.depth // block.depth)
-    resident = max(1, resident_blocks(target.cpu, block.threads, block.registers, block.shared))
-    stored = store_seconds(work, block, target)
+    steps, each = -(-work.depth // block.depth), ceil(work.tiles(block) / target.cores)
+    resident, stored = block.resident(target), store_seconds(work, block, target)
+    sent = min(block.rows, work.rows) * min(block.columns, work.columns) * work.stored / SENT
 
-    def together(count: int) -> float:
-        """Seconds of some blocks at once on a multiprocessor."""
-        return steps * step_seconds(work, block, target, count) + count * stored
+    def together(count: int, last: bool = True) -> float:
+        """Seconds of some blocks at once on a multiprocessor. Persistent ones that go on after it leave their tile to
+        memory meanwhile, whose bytes their warps have sent.
+        """
+        computed, storing = steps * step_seconds(work, block, target, count), count * stored
+        if last or not block.persistent:
+            return computed + storing
+        return overlapped(computed + count * sent, storing)
 
-    each = ceil(tiles / target.cores)
     rounds, rest = divmod(each, resident)
-    slowest = rounds * together(resident) + (together(rest) if rest else 0.0)
-    beginnings = 1 + (ceil(each / resident) - 1) / resident
+    if rest:
+        slowest = rounds * together(resident, False) + together(rest)
+    else:
+        slowest = (rounds - 1) * together(resident, False) + together(resident)
+    beginnings = 1 if block.persistent else 1 + (ceil(each / resident) - 1) / resident
     moved = work.factors + work.batch * work.rows * work.columns * work.stored
     return LAUNCH + BEGIN * beginnings + overlapped(slowest, moved / (MEMORY * target.memory_bandwidth))
 

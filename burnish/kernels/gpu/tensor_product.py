@@ -6,12 +6,14 @@ of each factor count), and are such a kernel only where the target's precision a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import product as product_of
+from math import prod
 
 from burnish.kernels.gpu.fetching import by_columns, factor_tiles
 from burnish.kernels.gpu.forms import ContractionForm, Depth, narrow, product
-from burnish.kernels.gpu.nests import bind_blocks, block_order, nest, stored, var
+from burnish.kernels.gpu.nests import bind_blocks, block_order, fuse_all, nest, stored, var
 from burnish.kernels.gpu.product import FEWEST, axes_of_one, output_store
 from burnish.kernels.gpu.product_time import ProductSize, TileBlock, best, matrix_rate, small_copies
 from burnish.kernels.gpu.vector_product import vector_form
@@ -74,27 +76,25 @@ def best_tile(
 
 def tensor_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
     """Blocks of each tile, with every number of stages that there is memory for."""
-    dtype = narrow(form.left).dtype
-    row, found = row_elements(dtype) * ITEM_BYTES[dtype], []
-    deep, share = step_of(form)
-    rate = matrix_rate(target) * (BESIDE if WGMMA in target.features else ALONE)
-    for m, n, stages in product_of(TILES_M, TILES_N, STAGES):
-        side_m, side_n = warps_of(m, n)
-        own, warps, shared = m // side_m, side_m * side_n, stages * (m + n) * row
-        panel = min(n, PANEL)
-        registers = min(own * panel // WARP + HELD, 255)
-        if shared > target.shared_bytes or warps * WARP * registers > MOST_REGISTERS:
-            continue
-        choice = (("tile_m", m), ("tile_n", n), ("stages", stages))
-        copies = share * small_copies(form, row_elements(dtype), (m, n))
-        read = round(warps * (own + panel) * row * share)
-        found.append(
-            TileBlock(
-                m, n, deep, stages - 1, warps * WARP, registers, shared, read, rate, LEAST * share,
-                copies=copies, choice=choice,
-            )
-        )  # fmt: skip
-    return found
+    most = target.shared_bytes
+    found = (_block(form, target, (m, n), stages) for m, n, stages in product_of(TILES_M, TILES_N, STAGES))
+    return [b for b in found if b.shared <= most and b.threads * b.registers <= MOST_REGISTERS]
+
+
+def _block(form: ContractionForm, target: Target, tile: tuple[int, int], stages: int) -> TileBlock:
+    (m, n), (deep, share) = tile, step_of(form)
+    (side_m, side_n), panel = warps_of(m, n), min(n, PANEL)
+    own, warps = m // side_m, side_m * side_n
+    return TileBlock(
+        m, n, deep, stages - 1, warps * WARP,
+        min(own * panel // WARP + HELD, 255),
+        stages * (m + n) * ROW_BYTES,
+        round(warps * (own + panel) * ROW_BYTES * share),
+        matrix_rate(target) * (BESIDE if WGMMA in target.features else ALONE),
+        LEAST * share,
+        copies=share * small_copies(form, row_elements(narrow(form.left).dtype), tile),
+        choice=(("tile_m", m), ("tile_n", n), ("stages", stages)),
+    )  # fmt: skip
 
 
 def step_of(form: ContractionForm) -> tuple[int, float]:
@@ -112,8 +112,19 @@ def warps_of(m: int, n: int) -> tuple[int, int]:
 
 
 def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
-    _, choice = best_tile(task, target, form, tensor_blocks(form, target))
-    return ScheduleSpace({"tile_m": TILES_M, "tile_n": TILES_N, "stages": STAGES}, choice)
+    blocks = tensor_blocks(form, target)
+    knobs = {"tile_m": TILES_M, "tile_n": TILES_N, "stages": STAGES}
+    return going_on(ScheduleSpace(knobs, best_tile(task, target, form, blocks)[1]), task, target, form, blocks)
+
+
+def going_on(
+    space: ScheduleSpace, task: KernelTask, target: Target, form: ContractionForm, blocks: Iterable[TileBlock]
+) -> ScheduleSpace:
+    """A space with the choice of blocks that go over several tiles, where there are more than run at a time."""
+    work = ProductSize.of(form, task, target)
+    if all(work.tiles(block) <= block.at_once(target) for block in blocks):
+        return space
+    return ScheduleSpace({**space.knobs, "persistent": (0, 1)}, {**space.default, "persistent": 0})
 
 
 def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
@@ -122,32 +133,55 @@ def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
 
 def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: Choice) -> Schedule:
     """``blocks(batch, m, n) -> warps -> threads -> depth in blocks -> [fetch] -> instructions``, then the output."""
-    t = Fragments(task, form, int(choice["tile_m"]), int(choice["tile_n"]))
+    m, n = tile = int(choice["tile_m"]), int(choice["tile_n"])
+    t = Fragments(task, form, m, n)
     s = Schedule(t.program(), intrinsics=(*DOT.values(), *DOT_COLUMNS.values()), scopes=(FRAGMENT,))
-    out, acc = place_product(s, form, t)
+    stages = min(int(choice["stages"]), target.shared_bytes // ((m + n) * ROW_BYTES))
+    block = replace(_block(form, target, tile, stages), shared=stages * t.step_bytes)
+    blocks = block.at_once(target) if choice.get("persistent") else None
+    out, acc, tiles = place_product(s, form, t, blocks)
     for loop in ("mt", "p", "nt"):
         for stage in (out, acc, f"{acc}.init"):
             s.unroll(f"{stage}.{loop}")
     s.unroll(f"{acc}.ks")
     finish_thread(s, out, acc, "jhe", in_pairs(form))
     s.tensorize(f"{acc}.j", (DOT_COLUMNS if t.columns else DOT)[t.left.buffer.dtype])
-    fitting = target.shared_bytes // ((t.tile_m + t.tile_n) * ROW_BYTES)
-    s.pipeline(f"{acc}.ko", min(int(choice["stages"]), fitting))
+    pipeline_product(s, f"{acc}.ko", stages, None, tiles, blocks)
     return s
 
 
-def place_product(s: Schedule, form: ContractionForm, t: Fragments) -> tuple[str, str]:
-    """Binds the output's loops to blocks and threads, with sums in fragments; the output's name and the sums'."""
+def place_product(
+    s: Schedule, form: ContractionForm, t: Fragments, blocks: int | None = None
+) -> tuple[str, str, Sequence[str]]:
+    """Binds the output's loops to blocks and threads, with sums in fragments; the output's name and the sums'.
+
+    Where there are more tiles than ``blocks``, also the loops over tiles, for :func:`pipeline_product`.
+    """
     out, acc = form.output.name, t.acc.name
-    loops = f"{out}.b", f"{out}.mo", f"{out}.no"
-    bind_blocks(s, block_order(s, *loops) if form.is_plain else loops)
+    loops: Sequence[str] = (f"{out}.b", f"{out}.mo", f"{out}.no")
+    loops = block_order(s, *loops) if form.is_plain else loops
+    tiles = loops if blocks is not None and form.batch.extent * t.mo * t.no > blocks else ()
+    for loop in tiles:
+        s.bind(loop, "blockIdx.x")
+    if not tiles:
+        bind_blocks(s, loops)
     for loop, thread in (("wy", "z"), ("wx", "y"), ("lane", "x")):
         s.bind(f"{out}.{loop}", f"threadIdx.{thread}")
     s.compute_at(acc, f"{out}.lane")
     s.set_scope(acc, FRAGMENT)
     for tile in (t.left, t.right):
         tile.schedule(s, f"{acc}.ko", (WARP, t.warps_n, t.warps_m))
-    return out, acc
+    return out, acc, tiles
+
+
+def pipeline_product(
+    s: Schedule, loop: str, stages: int, behind: int | None, tiles: Sequence[str], blocks: int | None
+) -> None:
+    """Fetches steps of the depth ahead; with loops over ``tiles``, of which each of ``blocks`` goes over several, those
+    of the next tile, too.
+    """
+    turn = s.stride(fuse_all(s, tiles), blocks)[1] if tiles and blocks is not None else None
+    s.pipeline(loop, stages, behind, turn)
 
 
 def finish_thread(s: Schedule, out: str, acc: str, own: str, even: bool) -> None:
@@ -180,6 +214,12 @@ class Fragments:
         self.threads = [("wy", self.warps_m), ("wx", self.warps_n), ("lane", WARP)]
         whole = [*self.blocks, *self.threads, *self.tiles, *self.own]
         self.acc = Buffer(f"{name}.acc", tuple(n for _, n in whole), form.anchor.dtype)
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes in shared memory of a step: whole panels of columns, also of tiles that have fewer."""
+        buffers = (self.left.buffer, self.right.buffer)
+        return sum(prod(b.shape[len(self.blocks) :]) * ITEM_BYTES[b.dtype] for b in buffers)
 
     def _divide(self) -> None:
         """A tile among warps, and their parts among instructions."""

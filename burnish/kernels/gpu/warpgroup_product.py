@@ -15,7 +15,9 @@ from burnish.kernels.gpu.tensor_product import (
     Fragments,
     best_tile,
     finish_thread,
+    going_on,
     in_pairs,
+    pipeline_product,
     place_product,
     product_form,
     step_of,
@@ -47,10 +49,11 @@ def _form(task: KernelTask, target: Target) -> ContractionForm | None:
 
 def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
     choices: dict[str, Sequence[int | str]] = {"tile": tuple(f"{m}x{n}" for m, n in TILES), "stages": STAGES}
-    best = best_tile(task, target, form, warpgroup_blocks(form, target))[1]
+    blocks = warpgroup_blocks(form, target)
+    best = best_tile(task, target, form, blocks)[1]
     if _Groups(task, form, *TILES[0], boxes=True).fetches_boxes:
         choices["fetch"], best = tuple(FETCHES), {**best, "fetch": FETCH}
-    return ScheduleSpace(choices, best)
+    return going_on(ScheduleSpace(choices, best), task, target, form, blocks)
 
 
 def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
@@ -58,33 +61,35 @@ def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
 
 
 def warpgroup_blocks(form: ContractionForm, target: Target, fetch: str = FETCH) -> list[TileBlock]:
-    """Blocks of each tile; their tensor cores read rows of the left operand for every 256 columns at most.
+    """Blocks of each tile, with every number of stages that there is memory for."""
+    return [
+        _block(form, target, (m, n), stages, fetch)
+        for m, n in TILES
+        for stages in STAGES
+        if stages <= _most_stages((m, n))
+    ]
+
+
+def _block(form: ContractionForm, target: Target, tile: tuple[int, int], stages: int, fetch: str) -> TileBlock:
+    """Block of a tile; its tensor cores read rows of the left operand for every 256 columns at most.
 
     ``fetch``: boxes leave a thread more registers, and take shared memory for what counts them; their steps are whole
     rows of 128 bytes, also where the depth would fill shorter ones. That a step of theirs has one barrier less, and
     fewer instructions, is no part of the prediction.
     """
-    found, rate = [], SHARE * matrix_rate(target)
-    boxes, whole = fetch == "boxes", row_elements(narrow(form.left).dtype)
+    (m, n), boxes, whole = tile, fetch == "boxes", row_elements(narrow(form.left).dtype)
     deep, share = (whole, 1.0) if boxes else step_of(form)
-    for m, n in TILES:
-        groups = min(2, m // ROWS)
-        registers = m // groups * n // (GROUP_WARPS * WARP) + FETCHES[fetch]
-        read = round(m // ROWS * (ROWS + n) * ROW_BYTES * share)
-        copies = 0.0 if boxes else share * small_copies(form, whole, (m, n))
-        for stages in STAGES:
-            shared = stages * (m + n) * ROW_BYTES
-            if shared <= STAGE_BYTES:
-                shared += MBARRIER_BYTES if boxes else 0
-                choice = (("tile", f"{m}x{n}"), ("stages", stages))
-                threads = groups * GROUP_WARPS * WARP
-                found.append(
-                    TileBlock(
-                        m, n, deep, stages - 2, threads, registers, shared, read, rate, LEAST * share,
-                        copies=copies, choice=choice,
-                    )
-                )  # fmt: skip
-    return found
+    groups = min(2, m // ROWS)
+    return TileBlock(
+        m, n, deep, stages - 2, groups * GROUP_WARPS * WARP,
+        m // groups * n // (GROUP_WARPS * WARP) + FETCHES[fetch],
+        stages * (m + n) * ROW_BYTES + (MBARRIER_BYTES if boxes else 0),
+        round(m // ROWS * (ROWS + n) * ROW_BYTES * share),
+        SHARE * matrix_rate(target),
+        LEAST * share,
+        copies=0.0 if boxes else share * small_copies(form, whole, tile),
+        choice=(("tile", f"{m}x{n}"), ("stages", stages)),
+    )  # fmt: skip
 
 
 def _most_stages(tile: tuple[int, int]) -> int:
@@ -92,12 +97,16 @@ def _most_stages(tile: tuple[int, int]) -> int:
 
 
 def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: Choice) -> Schedule:
-    """``blocks(batch, m, n) -> groups -> warps -> threads -> depth in blocks -> [fetch] -> instructions``."""
-    del target
+    """``blocks(batch, m, n) -> groups -> warps -> threads -> depth in blocks -> [fetch] -> instructions``.
+
+    Persistent: ``blocks -> tiles -> groups -> ...``, where steps of the depth are counted on from tile to tile.
+    """
     m, n = (int(side) for side in str(choice["tile"]).split("x"))
-    t = _Groups(task, form, m, n, boxes=choice.get("fetch") == "boxes")
+    stages, fetch = min(int(choice["stages"]), _most_stages((m, n))), str(choice.get("fetch", FETCH))
+    blocks = _block(form, target, (m, n), stages, fetch).at_once(target) if choice.get("persistent") else None
+    t = _Groups(task, form, m, n, boxes=fetch == "boxes")
     s = Schedule(t.program(), intrinsics=WGMMA_INTRINSICS, scopes=(FRAGMENT,))
-    out, acc = place_product(s, form, t)
+    out, acc, tiles = place_product(s, form, t, blocks)
     for stage in (out, acc, f"{acc}.init"):
         s.unroll(f"{stage}.mt")
     s.unroll(f"{acc}.ks")
@@ -105,7 +114,7 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     s.unroll(f"{acc}.init.p")
     finish_thread(s, out, acc, "jhe", in_pairs(form))
     s.tensorize(f"{acc}.p", WGMMA[t.left.buffer.dtype, n, t.columns])
-    s.pipeline(f"{acc}.ko", min(int(choice["stages"]), _most_stages((m, n))), 1)
+    pipeline_product(s, f"{acc}.ko", stages, 1, tiles, blocks)
     return s
 
 
