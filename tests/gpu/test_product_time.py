@@ -136,6 +136,20 @@ def test_large_products_take_groups_of_warps_and_large_tiles() -> None:
     assert old.name == "tensor_product"
 
 
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_shared_memory_of_narrow_tiles_is_as_predicted_and_there(transpose_b: bool) -> None:
+    """Few columns that are stored as such take a whole panel of 64."""
+    sizes = [(256, 128), (128, 128)]
+    knobs = {"tile_m": 128, "tile_n": 16, "stages": 8}
+    case = Case("matmul", sizes, {"transpose_b": transpose_b}, ("float16",) * 2, "tensor_product", knobs)
+    form = product(case.task())
+    assert form is not None
+    (launch,) = compile_grid(case.program()[0], SM80, assembled=False).launches
+    found = [b for b in tensor_blocks(form, SM80) if (b.rows, b.columns) == (128, 16)]
+    assert launch.dynamic == max(b.shared for b in found) == (8 * 144 if transpose_b else 6 * 192) * 128
+    assert launch.dynamic <= SM80.shared_bytes
+
+
 TILES = [(16, 64), (16, 256), (32, 128), (16, 16), (64, 32)]
 
 

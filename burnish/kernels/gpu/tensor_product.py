@@ -7,9 +7,7 @@ of each factor count), and are such a kernel only where the target's precision a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import product as product_of
-from math import prod
 
 from burnish.kernels.gpu.fetching import by_columns, factor_tiles
 from burnish.kernels.gpu.forms import ContractionForm, Depth, narrow, product
@@ -19,7 +17,7 @@ from burnish.kernels.gpu.product_time import ProductSize, TileBlock, best, matri
 from burnish.kernels.gpu.vector_product import vector_form
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
-from burnish.loops.expr import ITEM_BYTES, Buffer, Expr, Load, cast
+from burnish.loops.expr import Buffer, Expr, Load, cast
 from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.machines.nvptx.mma import (
@@ -82,19 +80,27 @@ def tensor_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
 
 
 def _block(form: ContractionForm, target: Target, tile: tuple[int, int], stages: int) -> TileBlock:
-    (m, n), (deep, share) = tile, step_of(form)
+    """Block of a tile. Columns that are stored as such are in shared memory whole panels of rows of 128 bytes."""
+    (m, n), (deep, share), whole = tile, step_of(form), row_elements(narrow(form.left).dtype)
     (side_m, side_n), panel = warps_of(m, n), min(n, PANEL)
     own, warps = m // side_m, side_m * side_n
+    stored_n = -(-n // whole) * whole if _columns(form) else n
     return TileBlock(
         m, n, deep, stages - 1, warps * WARP,
         min(own * panel // WARP + HELD, 255),
-        stages * (m + n) * ROW_BYTES,
+        stages * (m + stored_n) * ROW_BYTES,
         round(warps * (own + panel) * ROW_BYTES * share),
         matrix_rate(target) * (BESIDE if WGMMA in target.features else ALONE),
         LEAST * share,
-        copies=share * small_copies(form, row_elements(narrow(form.left).dtype), tile),
+        copies=share * small_copies(form, whole, tile),
         choice=(("tile_m", m), ("tile_n", n), ("stages", stages)),
     )  # fmt: skip
+
+
+def _columns(form: ContractionForm) -> bool:
+    """Whether the right factor is fetched by columns."""
+    dtype = narrow(form.left).dtype
+    return dtype in HALVES and by_columns(form, form.depth(row_elements(dtype), depth_of(dtype)))
 
 
 def step_of(form: ContractionForm) -> tuple[int, float]:
@@ -136,9 +142,8 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     m, n = tile = int(choice["tile_m"]), int(choice["tile_n"])
     t = Fragments(task, form, m, n)
     s = Schedule(t.program(), intrinsics=(*DOT.values(), *DOT_COLUMNS.values()), scopes=(FRAGMENT,))
-    stages = min(int(choice["stages"]), target.shared_bytes // ((m + n) * ROW_BYTES))
-    block = replace(_block(form, target, tile, stages), shared=stages * t.step_bytes)
-    blocks = block.at_once(target) if choice.get("persistent") else None
+    stages = min(int(choice["stages"]), target.shared_bytes // _block(form, target, tile, 1).shared)
+    blocks = _block(form, target, tile, stages).at_once(target) if choice.get("persistent") else None
     out, acc, tiles = place_product(s, form, t, blocks)
     for loop in ("mt", "p", "nt"):
         for stage in (out, acc, f"{acc}.init"):
@@ -214,12 +219,6 @@ class Fragments:
         self.threads = [("wy", self.warps_m), ("wx", self.warps_n), ("lane", WARP)]
         whole = [*self.blocks, *self.threads, *self.tiles, *self.own]
         self.acc = Buffer(f"{name}.acc", tuple(n for _, n in whole), form.anchor.dtype)
-
-    @property
-    def step_bytes(self) -> int:
-        """Bytes in shared memory of a step: whole panels of columns, also of tiles that have fewer."""
-        buffers = (self.left.buffer, self.right.buffer)
-        return sum(prod(b.shape[len(self.blocks) :]) * ITEM_BYTES[b.dtype] for b in buffers)
 
     def _divide(self) -> None:
         """A tile among warps, and their parts among instructions."""
