@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from burnish.kernels.gpu.attention_form import Attention, AttentionAxes, RowResult, hides
-from burnish.kernels.gpu.forms import FusedAxes
+from burnish.kernels.gpu.fetching import vector_of
+from burnish.kernels.gpu.forms import FusedAxes, narrow, padded
 from burnish.kernels.task import KernelTask
-from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Var, all_of, cast, select
-from burnish.loops.program import Alloc, For, Stmt, Store, seq
+from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Load, Var, all_of, cast, select
+from burnish.loops.program import Alloc, For, If, Stmt, Store, seq
 from burnish.loops.simplify import simplify
 from burnish.loops.traverse import substitute, transform
 
 LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two may be subtracted
+Rows = Callable[[Expr], tuple[dict[str, Expr], list[Expr]]]
+Places = Callable[[Expr], tuple[Expr, list[Expr]]]
 
 
 class AttentionBlocks:
@@ -94,6 +98,88 @@ class AttentionBlocks:
         values = self.values_at(row=self.first_row + row, key=self.key_at(key)[0])
         ranges = {row.name: self.block_rows, key.name: self.block_keys}
         return hides(substitute(self.axes.score, values), ranges)
+
+
+class CopyingBlocks(AttentionBlocks, ABC):
+    """Blocks of which all threads copy rows to shared memory; subclasses say which threads there are."""
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """Threads of a block."""
+
+    @property
+    @abstractmethod
+    def thread(self) -> Expr:
+        """The number of a thread in its block."""
+
+    @abstractmethod
+    def of_threads(self, *stmts: Stmt) -> Stmt:
+        """For each thread."""
+
+    def rows_of_queries(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
+        """The axes of a row of queries of the block, and the condition that there is such."""
+        place = self.first_row + r
+        return self.values_at(row=place), self.inside(place, self.count, self.block_rows)
+
+    def rows_of_keys(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
+        """As :meth:`rows_of_queries`, of keys."""
+        place, there = self.key_at(r)
+        return self.values_at(key=place), there
+
+    def copied(self, name: str, pieces: int, copy: Callable[[Expr], Stmt]) -> Stmt:
+        """``copy`` of each of some pieces, by all threads of the block: neighbours have neighbouring ones."""
+        turn, turns = self.var(f"{name}.turn"), -(-pieces // self.threads)
+        piece = turn * self.threads + self.thread
+        s = copy(piece)
+        if turns * self.threads != pieces:
+            s = If(piece < pieces, s)
+        return self.of_threads(For(turn.name, turns, "unroll" if turns <= 16 else "serial", s))
+
+    def fetched(
+        self,
+        name: str,
+        buffer: Buffer,
+        factor: Expr,
+        along: FusedAxes,
+        rows: Rows,
+        places: Places | None = None,
+        width: int | None = None,
+    ) -> Stmt:
+        """Rows of a factor into shared memory, [panel, row, inside of it], of which ``width`` elements are written."""
+        panels, count, row = buffer.shape
+        width = row if width is None else width
+        vector = vector_of(narrow(factor), along)
+        while width % vector:
+            vector //= 2
+        lane, per_row = self.var(f"{name}.lane"), width // vector
+
+        def copy(piece: Expr) -> Stmt:
+            panel, r = piece // (per_row * count), piece // per_row % count
+            inner = piece % per_row * vector + lane
+            at = panel * width + inner
+            values, there = rows(r)
+            inside = [at < along.extent] if panels * width != along.extent else []
+            place, exists = places(at) if places else (at, inside)
+            value = padded(substitute(narrow(factor), {**values, **along.at(place)}), *there, *exists)
+            return For(lane.name, vector, "serial", Store(buffer, (panel, r, inner), value))
+
+        return self.copied(name, panels * count * width // vector, copy)
+
+    def fetched_numbers(self, buffer: Buffer, number: Load, along: FusedAxes) -> Stmt:
+        """A number of each of a block of keys into shared memory."""
+        vector, name = vector_of(number, along), buffer.name.removeprefix(f"{self.name}.")
+        while self.block_keys % vector:
+            vector //= 2
+        lane = self.var(f"{name}.lane")
+
+        def copy(piece: Expr) -> Stmt:
+            at = piece * vector + lane
+            values, there = self.rows_of_keys(at)
+            value = padded(substitute(number, values), *there)
+            return For(lane.name, vector, "serial", Store(buffer, (at,), value))
+
+        return self.copied(name, self.block_keys // vector, copy)
 
 
 def stored(blocks: AttentionBlocks, form: Attention, row: Expr, column: Expr, sum_: Expr, total: Expr) -> Stmt:

@@ -1,27 +1,20 @@
-"""Tiles of tensor cores in attention kernels: loops over what each thread of a warp holds, and rows fetched for it."""
+"""Tiles of tensor cores in attention kernels: loops over what each thread of a warp holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from burnish.kernels.gpu.attention_blocks import AttentionBlocks
+from burnish.kernels.gpu.attention_blocks import CopyingBlocks
 from burnish.kernels.gpu.attention_form import AttentionAxes
-from burnish.kernels.gpu.fetching import vector_of
-from burnish.kernels.gpu.forms import FusedAxes, narrow, padded
 from burnish.kernels.task import KernelTask
-from burnish.loops.expr import Buffer, Expr
-from burnish.loops.program import For, If, Stmt, Store, seq
-from burnish.loops.traverse import substitute
+from burnish.loops.expr import Expr
+from burnish.loops.program import For, Stmt, seq
 from burnish.machines.nvptx.mma import SIDE, row_elements
 from burnish.machines.nvptx.warp import QUAD
 
 ROWS_OF_QUADS = 8  # of a warp: groups of four threads
 PART = 8  # columns of which four threads hold two each
-Rows = Callable[[Expr], tuple[dict[str, Expr], list[Expr]]]
-Places = Callable[[Expr], tuple[Expr, list[Expr]]]
 
 
-class WarpTiles(AttentionBlocks):
+class WarpTiles(CopyingBlocks):
     """Blocks whose warps hold ``tiles`` of 16 rows. Thread 4 g + t of warp w holds of a tile, of scores or of sums, the
     elements [j, h, e] of row g + 8 h and column 8 j + 2 t + e.
 
@@ -71,6 +64,16 @@ class WarpTiles(AttentionBlocks):
         return n * SIDE + j * 8 + self.t * 2 + e
 
     @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.warps * ROWS_OF_QUADS * QUAD
+
+    @property
+    def thread(self) -> Expr:
+        """The number of a thread in its block."""
+        return (self.w * ROWS_OF_QUADS + self.g) * QUAD + self.t
+
+    @property
     def own(self) -> tuple[Expr, ...]:
         """A thread."""
         return self.w, self.g, self.t
@@ -85,39 +88,7 @@ class WarpTiles(AttentionBlocks):
         """The number of a row in its block."""
         return (self.w * self.tiles + self.tile) * SIDE + self.g + self.h * 8
 
-    # --- rows and products --------------------------------------------------------------------------------------------
-
-    def rows_of_queries(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
-        """The axes of a row of queries of the block, and the condition that there is such."""
-        place = self.first_row + r
-        return self.values_at(row=place), self.inside(place, self.count, self.block_rows)
-
-    def rows_of_keys(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
-        """As :meth:`rows_of_queries`, of keys."""
-        place, there = self.key_at(r)
-        return self.values_at(key=place), there
-
-    def fetched(
-        self, name: str, buffer: Buffer, factor: Expr, along: FusedAxes, rows: Rows, places: Places | None = None
-    ) -> Stmt:
-        """Rows of a factor into shared memory, by all threads of the block: neighbours neighbouring pieces of a row."""
-        panels, count, width = buffer.shape
-        vector = vector_of(narrow(factor), along)
-        threads, pieces = self.warps * ROWS_OF_QUADS * QUAD, panels * count * width // vector
-        turn, lane = self.var(f"{name}.turn"), self.var(f"{name}.lane")
-        piece = turn * threads + (self.w * ROWS_OF_QUADS + self.g) * QUAD + self.t
-        per_row = width // vector
-        panel, r = piece // (per_row * count), piece // per_row % count
-        inner = piece % per_row * vector + lane
-        at = panel * width + inner
-        values, there = rows(r)
-        place, exists = places(at) if places else (at, [at < along.extent] if panels * width != along.extent else [])
-        value = padded(substitute(narrow(factor), {**values, **along.at(place)}), *there, *exists)
-        s: Stmt = For(lane.name, vector, "serial", Store(buffer, (panel, r, inner), value))
-        turns = -(-pieces // threads)
-        if turns * threads != pieces:
-            s = If(piece < pieces, s)
-        return self.of_threads(For(turn.name, turns, "unroll" if turns <= 16 else "serial", s))
+    # --- products -----------------------------------------------------------------------------------------------------
 
     def product(self, name: str, tiles: int, store: Stmt, reduced: list[tuple[str, int]]) -> Stmt:
         """A nest that becomes an instruction for each tile of the warp; ``reduced``: its own loops of the depth."""
