@@ -228,8 +228,8 @@ def training_steps(
     import burnish as bn
     from burnish.driver.compilation import compile_kernels
     from burnish.frontend.torch.export import import_torch
-    from burnish.graph.row_attention import gather_attention
     from burnish.machines.target import target
+    from burnish.pipeline.attention_gradients import gathered
     from burnish.train.step import training_graph
 
     net, x = trained(name, layers)
@@ -238,7 +238,7 @@ def training_steps(
     recipe = bn.Train(optimizer=optimizer, precision=precision, parameters=tuple(found.parameters))
     noted: dict[str, KernelWork] = {}
     own = target(machine)
-    step = training_graph(gather_attention(found.graph, own.rounded), recipe)
+    step = training_graph(gathered(found.graph, own), recipe)
     return totals(compile_kernels(step, own, make=counted(noted, assembled)), noted)
 
 

@@ -21,8 +21,8 @@ from burnish.errors import TargetError
 
 _log = logging.getLogger("burnish")
 SECONDS = 120.0  # of one kernel: ptxas takes milliseconds, of a kernel that it cannot cope with minutes
-FEW = 64  # registers of a thread, up to which a function that spills may have MORE times as many
-MORE = 2
+FEW = 128  # registers of a thread, up to which a function that spills may have MORE times as many
+MORE, MOST = 2, 255
 
 
 @cache
@@ -63,7 +63,7 @@ def assemble_without_spills(ptx: str, cpu: str) -> tuple[str, bytes, dict[str, R
     have few, which ptxas does to have more blocks at a time on a multiprocessor unless a limit is given.
     """
     code, found = assemble(ptx, cpu)
-    few = {name: MORE * r.registers for name, r in found.items() if r.spilled and r.registers <= FEW}
+    few = {name: min(MORE * r.registers, MOST) for name, r in found.items() if r.spilled and r.registers <= FEW}
     if not few:
         return ptx, code, found
     allowed = with_registers(ptx, few)

@@ -29,11 +29,11 @@ from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
-from burnish.graph.row_attention import gather_attention
 from burnish.graph.specialize import graph_at
 from burnish.graph.weights import HALVES, store_weights
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
+from burnish.pipeline.attention_gradients import gathered
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.rewrite.search.objective import RewriteObjective
 from burnish.runtime.callable import CompiledModel
@@ -469,7 +469,7 @@ def _check_rewrite(rewrite: Any) -> None:
 
 def _step_graph(graph: Graph, train: Train, weights: Collection[str] | None, machine: Target) -> Graph:
     """The step of training for a machine; attention is gathered for GPUs, whose templates keep scores in registers."""
-    own = graph if machine.machine.dialect.grid is None else gather_attention(graph, machine.rounded)
+    own = graph if machine.machine.dialect.grid is None else gathered(graph, machine)
     return training_graph(own, train, weights, train.recomputes)
 
 

@@ -7,24 +7,26 @@ copied. Used where a target's templates keep scores and shares in registers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from burnish.graph.bands import constant_mask, diagonals
 from burnish.graph.eliminate import eliminate
-from burnish.graph.graph import Graph, Node
+from burnish.graph.graph import Graph, Node, TensorType
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size
 from burnish.ops.row_attention import exchanged
 
 Band = tuple[int, int]  # lowest and highest key - row that counts
+Tiled = Callable[[TensorType, TensorType, TensorType, Band | None], bool]
+"""Whether the gradient of attention of queries, keys, values and a band computes scores again."""
 
 
-def gather_attention(graph: Graph, tiled: Collection[str] = ()) -> Graph:
-    """``graph`` with such nodes; what they replace is gone where nothing else reads it. ``tiled``: types, but for
-    halves, whose gradients tensor cores compute, as float32 where it may be rounded.
+def gather_attention(graph: Graph, tiled: Tiled | None = None) -> Graph:
+    """``graph`` with such nodes; what they replace is gone where nothing else reads it. ``tiled``: of which, beside
+    halves, the gradient computes scores again; None: of none.
     """
     if not any(node.op == "softmax" for node in graph.nodes):
         return graph
@@ -32,7 +34,7 @@ def gather_attention(graph: Graph, tiled: Collection[str] = ()) -> Graph:
     return eliminate(rewrite(gathered, _moved))
 
 
-def _attention(tiled: Collection[str], new: Rewrite, node: Node) -> Sequence[str] | None:
+def _attention(tiled: Tiled | None, new: Rewrite, node: Node) -> Sequence[str] | None:
     """Attention that ends in a product."""
     attrs: Any = node.attrs
     if node.op != "matmul" or attrs.get("transpose_a") or attrs.get("transpose_b"):
@@ -69,7 +71,7 @@ def _attention(tiled: Collection[str], new: Rewrite, node: Node) -> Sequence[str
     if None not in shared and len({new.types[name].shape[-3] for name in shared if name is not None}) == 1:
         key, value = (name for name in shared if name is not None)
     own: dict[str, int] = {} if band is None else {"lower": band[0], "upper": band[1]}
-    if types[0].dtype in tiled:
+    if tiled is not None and tiled(*(new.types[name] for name in (query, key, value)), band):
         own["tiled"] = True
     operands = (query, key, value)
     return new.add_many("row_attention", *operands, names=node.outputs, node=node.name, scale=scale, **own)[:1]

@@ -53,7 +53,7 @@ def exchanged(rank: int) -> tuple[int, ...]:
 
 
 def _gradient(a: Application) -> list[str | None]:
-    """In halves, and where it is ``tiled``, by :func:`row_attention_query_gradient` and
+    """In halves, if no wider than tiles, and where it is ``tiled``, by :func:`row_attention_query_gradient` and
     :func:`row_attention_key_gradient`; else by products of blocks of rows, whose scores are in memory.
     """
     (q, k, v), (seed, logs_seed) = a.inputs, a.seeds
@@ -72,7 +72,7 @@ def _gradient(a: Application) -> list[str | None]:
     widths = (shape[-1], values_shape[-1])
     fits = max(widths) <= MOST_COLUMNS and min(shape[-2], keys_shape[-2]) >= FEWEST_ROWS
     attrs = dict(a.attrs)
-    if not (attrs.pop("tiled") or dtype in BLOCKWISE) or not fits:
+    if not (attrs.pop("tiled") or (dtype in BLOCKWISE and fits)):
         return _by_blocks(a, seed, sums)
     operands = (q, k, v, seed, a.outputs[1], sums)
     found: list[str | None] = [None, None, None]
@@ -249,7 +249,7 @@ def row_attention(
     Row i sees key j where j - i is in ``lower`` to ``upper``; None: any. Several heads of queries, one after another,
     may share a head of keys and values. ``inside``: the result is [..., rows, heads, columns]. Sums and shares are
     float32, the latter of halves rounded before they weigh. ``tiled``: gradients of float32 and float64, as of halves,
-    compute all scores again beside the sums that they weigh, as tensor cores do.
+    compute all scores again beside the sums that they weigh.
     """
     del tiled  # of the gradient alone
     x = _Operands(query, key, value, inside)

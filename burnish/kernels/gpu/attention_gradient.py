@@ -22,12 +22,15 @@ from burnish.kernels.gpu.attention_gradient_form import (
 from burnish.kernels.gpu.fetching import PIECE
 from burnish.kernels.gpu.forms import narrow
 from burnish.kernels.gpu.gradient_blocks import GradientBlocks
+from burnish.kernels.gpu.product import LARGEST, LOADS, SHARE
+from burnish.kernels.gpu.product_time import BEGIN, FETCHED, LATENCY, LAUNCH, flop_rate
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, SHARED, Buffer, Const, Expr, Load, cast, math
 from burnish.loops.program import MOST_BLOCKS, For, Stmt, Store, seq
-from burnish.machines.nvptx.occupancy import resident_blocks
+from burnish.machines.nvptx.occupancy import WARP, resident_blocks
+from burnish.machines.nvptx.threads import SHARED_ALIGNMENT
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -40,11 +43,10 @@ UNROLL = 4  # elements along the depth of a product that are loaded at once
 MOST_UNROLLED = 256  # multiply-adds of a thread that are written out
 MOST_COLUMNS = 128
 FEWEST_ROWS = 16
-MOST_REGISTERS = 200
+MOST_REGISTERS = 232
 HELD = 40  # registers of a thread beside its sums and their operands
-LOADS = 1.5  # multiply-adds that take as long as the load of an operand of them
 BUSY = 8  # warps of a multiprocessor with which it waits little
-WAITS = 1.15  # times the time of a step whose rows are not fetched ahead, of one block of a multiprocessor
+EXPONENTIAL = 25.0  # multiply-adds that take as long as what is computed of a pair of products
 
 
 def registers(form: AttentionGradient, across: int, rows: int, keys: int) -> int:
@@ -57,12 +59,16 @@ def registers(form: AttentionGradient, across: int, rows: int, keys: int) -> int
 def shared_bytes(form: AttentionGradient, across: int, rows: int, keys: int, stages: int) -> int:
     """Bytes of shared memory of a block: its own rows, others of ``stages`` blocks, their numbers, and weights."""
     block, other = DOWN * rows, across * keys
-    row = sum(row_elements(p, across) * ITEM_BYTES[narrow(p.left).dtype] for p in form.products)
-    return row * (block + stages * other) + 4 * (stages * other * len(form.numbers) + block * pitch(other, 4))
+    own = [row_elements(p, across) * ITEM_BYTES[narrow(p.left).dtype] for p in form.products]
+    numbers = stages * len(form.numbers) * [4 * other]
+    return sum(
+        -(-n // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+        for n in (*(n * block for n in own), *(n * stages * other for n in own), *numbers, 4 * block * pitch(other, 4))
+    )
 
 
 def pitch(extent: int, item: int) -> int:
-    """Elements of a row in shared memory: an odd number of pieces of 16 bytes, so that neighbours are in other banks."""
+    """Elements of a row in shared memory: an odd number of pieces, so that neighbours are in other banks."""
     piece = PIECE // item
     return -(-extent // piece) // 2 * 2 * piece + piece
 
@@ -99,34 +105,47 @@ def _form(task: KernelTask, target: Target) -> AttentionGradient | None:
         return None
     kinds = {narrow(e).dtype for p in found.products for e in (p.left, p.right)}
     widest = max(p.depth.extent for p in found.products)
-    fits = widest <= MOST_COLUMNS and found.sizes[0] <= MOST_BLOCKS["blockIdx.y"]
+    fits = widest <= MOST_COLUMNS and found.sizes[1] >= FEWEST_ROWS and found.sizes[0] <= MOST_BLOCKS["blockIdx.y"]
     known = len(kinds) == 1 and kinds <= {"float16", "bfloat16", "float32"}
     return found if fits and known and _fitting(found, target) else None
 
 
 def _space(task: KernelTask, target: Target, form: AttentionGradient) -> ScheduleSpace:
     del task
-    across, rows, keys, stages = min(_fitting(form, target), key=lambda c: _work(form, target, c))
+    across, rows, keys, stages = _best(target, form)[1]
     knobs = {"across": ACROSS, "rows": ROWS, "keys": KEYS, "stages": STAGES}
     return ScheduleSpace(knobs, {"across": across, "rows": rows, "keys": keys, "stages": stages})
 
 
-def _work(form: AttentionGradient, target: Target, choice: tuple[int, int, int, int]) -> float:
-    """Multiply-adds that a multiprocessor does one after another, and what takes as long, of all of its threads."""
+def _seconds(task: KernelTask, target: Target, form: AttentionGradient) -> float:
+    del task
+    return _best(target, form)[0]
+
+
+def _best(target: Target, form: AttentionGradient) -> tuple[float, tuple[int, int, int, int]]:
+    """The choice that is predicted to be fastest, after its seconds."""
+    return min((predicted(form, target, c), c) for c in _fitting(form, target))
+
+
+def predicted(form: AttentionGradient, target: Target, choice: tuple[int, int, int, int]) -> float:
+    """Seconds of a launch in which no block of keys is hidden; see ``product_time.py``, of which the rates are."""
     across, rows, keys, stages = choice
     threads, block, other = DOWN * across, DOWN * rows, across * keys
-    resident = resident_blocks(
-        target.cpu, threads, registers(form, *choice[:3]), shared_bytes(form, across, rows, keys, stages)
-    )
+    shared = shared_bytes(form, across, rows, keys, stages)
     blocks = -(-form.sizes[0] * -(-form.sizes[1] // block) // target.cores)
-    resident = max(1, min(resident, blocks))
-    step = sum(p.depth.extent * (rows * keys + LOADS * (rows + keys)) for p in form.products)
+    resident = min(resident_blocks(target.cpu, threads, registers(form, across, rows, keys), shared), blocks)
+    work = rows * keys * EXPONENTIAL  # of a thread
+    for p in form.products:
+        work += p.depth.extent * (rows * keys + LOADS * (rows + keys))
     for s in form.sums:
         own = padded_columns(s.columns.extent, across) // across
-        step += other * (rows * own + LOADS * (rows + own))
-    waits = WAITS if stages == 1 and resident == 1 else 1.0
-    steps = form.outer.extent * -(-form.keys.extent // other)
-    return blocks * steps * step * threads * waits / min(1.0, resident * threads / 32 / BUSY)
+        work += other * (rows * own + LOADS * (rows + own))
+    rate = SHARE / LARGEST * flop_rate(target) * min(1.0, resident * threads / WARP / BUSY)
+    fetched = other * sum(p.depth.extent * ITEM_BYTES[narrow(p.left).dtype] for p in form.products)
+    copies = fetched * target.cores / (FETCHED * target.cache_bandwidth) + LATENCY
+    step = 2.0 * work * threads / rate
+    step = max(step, copies) if stages > 1 or resident > 1 else step + copies
+    return LAUNCH + BEGIN + blocks * form.outer.extent * -(-form.keys.extent // other) * step
 
 
 def _schedule(task: KernelTask, target: Target, form: AttentionGradient, choice: Choice) -> Schedule:
@@ -134,14 +153,15 @@ def _schedule(task: KernelTask, target: Target, form: AttentionGradient, choice:
     del target
     k = ThreadGradient(task, form, int(choice["across"]), int(choice["rows"]), int(choice["keys"]))
     s = Schedule(program_of(task, k.body()))
+    stages = int(choice["stages"]) if k.steps > 1 else 1
+    others = [f"{k.name}.other{n}" for n in range(len(form.products))]
+    others += [k.numbers[x].name for x, of_keys in k.of_keys.items() if of_keys]
+    for name in others:
+        (s.copy_async if stages > 1 else s.vectorize)(f"{name}.lane")
     for n in range(len(form.products)):
         s.vectorize(f"{k.name}.own{n}.lane")
-        s.copy_async(f"{k.name}.other{n}.lane")
-    for x, of_keys in k.of_keys.items():
-        if of_keys:
-            s.copy_async(f"{k.numbers[x].name}.lane")
-    if int(choice["stages"]) > 1 and k.steps > 1:
-        s.pipeline(k.step.name, int(choice["stages"]))
+    if stages > 1:
+        s.pipeline(k.step.name, stages)
     return s
 
 
@@ -310,4 +330,4 @@ class ThreadGradient(GradientBlocks):
         return seq(self.of_threads(self.scores(kept, weight)), self.of_threads(summed))
 
 
-ATTENTION_GRADIENT = Template("attention_gradient", _form, _space, _schedule)
+ATTENTION_GRADIENT = Template("attention_gradient", _form, _space, _schedule, seconds=_seconds)
