@@ -44,6 +44,15 @@ def test_steps_of_float32_are_on_tensor_cores_by_tf32(name: str, launches: int, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "launches", "megabytes"), [("gpt", 67, 6750), ("bert", 56, 3420)])
+def test_steps_of_strict_float32_keep_no_scores_in_memory(name: str, launches: int, megabytes: float) -> None:
+    from tools.launches import training_steps
+
+    found = training_steps(name, 1, None, "cuda:sm_90a")
+    assert found.launches <= launches and found.tensor == 0.0 and found.megabytes <= megabytes
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt", "bert"])
 def test_launches_of_whole_steps(name: str) -> None:
     from tools.launches import training_steps
