@@ -21,6 +21,7 @@ from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.tensor import placeholder
 from burnish.machines.target import Target
 from burnish.ops import OPERATORS
+from burnish.ops.row_attention import BLOCKWISE
 
 GRADIENTS = ("row_attention_query_gradient", "row_attention_key_gradient")
 READ, BANDED = 1, 2  # times that scores in memory are read by the second product; read and stored by a band
@@ -91,7 +92,7 @@ def _gradient_task(op: str, query: TensorType, key: TensorType, value: TensorTyp
     """A gradient of attention, of which all pairs count."""
     sums = query.shape[:-1]
     shapes = [query.shape, key.shape, value.shape, (*sums, value.shape[-1]), sums, sums]
-    wide = "float32" if query.dtype in ("float16", "bfloat16") else query.dtype
+    wide = "float32" if query.dtype in BLOCKWISE else query.dtype
     kinds = [*[query.dtype] * 4, wide, wide]
     inputs = [placeholder(shape, kind, f"x{n}") for n, (shape, kind) in enumerate(zip(shapes, kinds, strict=True))]
     return KernelTask("kernel", tuple(inputs), tuple(OPERATORS[op].define("y", inputs, {})), op, {}, frozenset())

@@ -14,6 +14,7 @@ from math import prod
 from burnish.kernels.gpu.attention_blocks import LOWEST, padded_with, single, stored
 from burnish.kernels.gpu.attention_form import Attention, attention
 from burnish.kernels.gpu.attention_split import OwnBuffers, SplitAttention
+from burnish.kernels.gpu.fetching import pitch
 from burnish.kernels.gpu.forms import padded
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
@@ -59,12 +60,7 @@ def shared_bytes(form: Attention, size: int, warps: int, rows: int) -> int:
     """Bytes of shared memory of a block: queries, keys, values and exponentials, in float32."""
     _, _, _, depth, columns = form.sizes
     wide, block = -(-columns // size) * size, warps * rows
-    return 4 * ((block + size) * _pitch(depth) + size * wide + block * size)
-
-
-def _pitch(depth: int) -> int:
-    """Elements of a row of keys in shared memory: an odd number of loads, so that neighbours are in other banks."""
-    return -(-depth // UNROLL) // 2 * 2 * UNROLL + UNROLL
+    return 4 * ((block + size) * pitch(depth, 4) + size * wide + block * size)
 
 
 def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
@@ -104,7 +100,7 @@ class _Kernel(SplitAttention):
     def __init__(self, task: KernelTask, form: Attention, own: Warps, warps: int, rows: int, splits: int) -> None:
         super().__init__(task, form, own, warps, rows, splits)
         depth = form.depth.extent
-        self.pitch, self.deep = _pitch(depth), -(-depth // UNROLL) * UNROLL
+        self.pitch, self.deep = pitch(depth, 4), -(-depth // UNROLL) * UNROLL
 
     def vector(self, lane: Var, to: Buffer, index: tuple[Expr, ...], value: Load) -> Stmt:
         """Vector copy of UNROLL elements of a row."""

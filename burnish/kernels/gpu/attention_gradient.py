@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
+from burnish.kernels.gpu.attention import BUSY, UNROLL
+from burnish.kernels.gpu.attention_form import HALF_FLOATS
 from burnish.kernels.gpu.attention_gradient_form import (
     AttentionGradient,
     PairProduct,
     WeightedSum,
     attention_gradient,
 )
-from burnish.kernels.gpu.fetching import PIECE
+from burnish.kernels.gpu.fetching import pitch
 from burnish.kernels.gpu.forms import narrow
 from burnish.kernels.gpu.gradient_blocks import GradientBlocks
-from burnish.kernels.gpu.product import LARGEST, LOADS, SHARE
+from burnish.kernels.gpu.product import HELD, LARGEST, LOADS, MOST_UNROLLED, SHARE
 from burnish.kernels.gpu.product_time import BEGIN, FETCHED, LATENCY, LAUNCH, flop_rate
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
@@ -39,13 +41,9 @@ ACROSS = (8, 16)  # and along keys and columns
 ROWS = (1, 2, 4, 8)  # of a thread
 KEYS = (2, 4, 8)  # of a thread
 STAGES = (1, 2)  # blocks of keys in shared memory; 1: none ahead
-UNROLL = 4  # elements along the depth of a product that are loaded at once
-MOST_UNROLLED = 256  # multiply-adds of a thread that are written out
 MOST_COLUMNS = 128
 FEWEST_ROWS = 16
-MOST_REGISTERS = 232
-HELD = 40  # registers of a thread beside its sums and their operands
-BUSY = 8  # warps of a multiprocessor with which it waits little
+MOST_REGISTERS = 237  # of a thread, estimated, with which none are spilled
 EXPONENTIAL = 25.0  # multiply-adds that take as long as what is computed of a pair of products
 
 
@@ -65,12 +63,6 @@ def shared_bytes(form: AttentionGradient, across: int, rows: int, keys: int, sta
         -(-n // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
         for n in (*(n * block for n in own), *(n * stages * other for n in own), *numbers, 4 * block * pitch(other, 4))
     )
-
-
-def pitch(extent: int, item: int) -> int:
-    """Elements of a row in shared memory: an odd number of pieces, so that neighbours are in other banks."""
-    piece = PIECE // item
-    return -(-extent // piece) // 2 * 2 * piece + piece
 
 
 def padded_columns(extent: int, across: int) -> int:
@@ -106,7 +98,7 @@ def _form(task: KernelTask, target: Target) -> AttentionGradient | None:
     kinds = {narrow(e).dtype for p in found.products for e in (p.left, p.right)}
     widest = max(p.depth.extent for p in found.products)
     fits = widest <= MOST_COLUMNS and found.sizes[1] >= FEWEST_ROWS and found.sizes[0] <= MOST_BLOCKS["blockIdx.y"]
-    known = len(kinds) == 1 and kinds <= {"float16", "bfloat16", "float32"}
+    known = len(kinds) == 1 and kinds <= {*HALF_FLOATS, "float32"}
     return found if fits and known and _fitting(found, target) else None
 
 
@@ -133,7 +125,8 @@ def predicted(form: AttentionGradient, target: Target, choice: tuple[int, int, i
     threads, block, other = DOWN * across, DOWN * rows, across * keys
     shared = shared_bytes(form, across, rows, keys, stages)
     blocks = -(-form.sizes[0] * -(-form.sizes[1] // block) // target.cores)
-    resident = min(resident_blocks(target.cpu, threads, registers(form, across, rows, keys), shared), blocks)
+    most = max(resident_blocks(target.cpu, threads, registers(form, across, rows, keys), shared), 1)
+    resident = min(most, blocks)
     work = rows * keys * EXPONENTIAL  # of a thread
     for p in form.products:
         work += p.depth.extent * (rows * keys + LOADS * (rows + keys))

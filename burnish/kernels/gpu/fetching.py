@@ -33,6 +33,12 @@ def vector_of(factor: Expr, axes: Depth | FusedAxes) -> int:
     return count if count * ITEM_BYTES[access.dtype] >= LEAST else 1
 
 
+def pitch(extent: int, item: int) -> int:
+    """Elements of a row in shared memory: an odd number of pieces, so that neighbours are in other banks."""
+    piece = PIECE // item
+    return -(-extent // piece) // 2 * 2 * piece + piece
+
+
 @dataclass(frozen=True)
 class SharedTile:
     """Tiles of one factor in shared memory, of ``count`` rows along ``group``, and ``depth.block`` of the depth.
