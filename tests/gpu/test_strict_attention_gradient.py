@@ -178,17 +178,23 @@ def test_defaults_spill_nothing(name: str, machine: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("upper", [None, 0])
-def test_gradients_err_no_more_than_pytorchs_of_float32(upper: int | None) -> None:
-    graph = GraphBuilder()
+def test_gradients_err_like_those_with_scores_in_memory(upper: int | None) -> None:
+    """And 1.4 times as much as PyTorch's, at most: of a row the logarithm of its sum is kept, rounded to float32, by
+    which shares err by some 2^-23.
+    """
     shape = (1, 2, 64, 32)
-    q, k, v = (graph.input(name, shape) for name in "qkv")
-    y, _ = graph.add_many("row_attention", q, k, v, scale=32**-0.5, upper=upper, tiled=True)
-    step = bn.gradients(graph.build(y), y, ["q", "k", "v"])
-    module = bn.compile(step, target=emulated(SM80))
+
+    def compiled(tiled: bool, machine: Target) -> bn.Module:
+        b = GraphBuilder()
+        q, k, v = (b.input(name, shape) for name in "qkv")
+        y, _ = b.add_many("row_attention", q, k, v, scale=32**-0.5, upper=upper, tiled=tiled)
+        return bn.compile(bn.gradients(b.build(y), y, ["q", "k", "v"]), target=machine)
+
+    module, products = compiled(True, emulated(SM80)), compiled(False, target("cpu"))
     assert sum(row["template"] == "attention_gradient" for row in module.info["kernels"]) == 2
     torch.manual_seed(0)
     given = [torch.randn(shape) for _ in range(4)]
-    found = [np.asarray(x).astype("float64") for x in module(*given)][1:]
+    mine, others = ([np.asarray(x).astype("float64") for x in m(*given)][1:] for m in (module, products))
 
     def gradients(kind: torch.dtype) -> list[np.ndarray]:
         q, k, v = (x.detach().to(kind).requires_grad_() for x in given[:3])
@@ -197,8 +203,13 @@ def test_gradients_err_no_more_than_pytorchs_of_float32(upper: int | None) -> No
             y.backward(given[3].to(kind))
         return [x.grad.double().numpy() for x in (q, k, v)]  # type: ignore[union-attr]
 
-    for mine, theirs, right in zip(found, gradients(torch.float32), gradients(torch.float64), strict=True):
-        assert np.sqrt(np.mean((mine - right) ** 2)) <= 1.1 * np.sqrt(np.mean((theirs - right) ** 2))
+    right = gradients(torch.float64)
+    own, by_products, torchs = (
+        [float(np.sqrt(np.mean((x - y) ** 2))) for x, y in zip(found, right, strict=True)]
+        for found in (mine, others, gradients(torch.float32))
+    )
+    assert all(a <= 1.1 * b for a, b in zip(own, by_products, strict=True)), (own, by_products)
+    assert all(a <= 1.4 * b for a, b in zip(own, torchs, strict=True)), (own, torchs)
 
 
 def test_gradient_is_chosen_by_predicted_seconds() -> None:
