@@ -25,8 +25,8 @@ Tiled = Callable[[TensorType, TensorType, TensorType, Band | None], bool]
 
 
 def gather_attention(graph: Graph, tiled: Tiled | None = None) -> Graph:
-    """``graph`` with such nodes; what they replace is gone where nothing else reads it. ``tiled``: of which, beside
-    halves, the gradient computes scores again; None: of none.
+    """Graph with such nodes; what they replace is gone where nothing else reads it. ``tiled``: of which, beside halves,
+    the gradient computes scores again; None: of none.
     """
     if not any(node.op == "softmax" for node in graph.nodes):
         return graph
@@ -71,7 +71,8 @@ def _attention(tiled: Tiled | None, new: Rewrite, node: Node) -> Sequence[str] |
     if None not in shared and len({new.types[name].shape[-3] for name in shared if name is not None}) == 1:
         key, value = (name for name in shared if name is not None)
     own: dict[str, int] = {} if band is None else {"lower": band[0], "upper": band[1]}
-    if tiled is not None and tiled(*(new.types[name] for name in (query, key, value)), band):
+    own_type, key_type, value_type = (new.types[name] for name in (query, key, value))
+    if tiled is not None and tiled(own_type, key_type, value_type, band):
         own["tiled"] = True
     operands = (query, key, value)
     return new.add_many("row_attention", *operands, names=node.outputs, node=node.name, scale=scale, **own)[:1]

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from burnish.graph.costs import memory_seconds
 from burnish.graph.graph import Graph, TensorType
 from burnish.graph.row_attention import Band, gather_attention
 from burnish.kernels.task import KernelTask
@@ -75,9 +76,8 @@ def seconds_by_products(
     if None in products:
         return None
     times = READ + (BANDED if band is not None else 0)
-    return sum(s for s in products if s is not None) + (
-        prod(scores) * ITEM_BYTES[query.dtype] * times / target.memory_bandwidth
-    )
+    nbytes = prod(scores) * ITEM_BYTES[query.dtype] * times
+    return sum(s for s in products if s is not None) + memory_seconds(nbytes, target)
 
 
 def _product_seconds(

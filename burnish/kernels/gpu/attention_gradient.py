@@ -25,7 +25,7 @@ from burnish.kernels.gpu.fetching import pitch
 from burnish.kernels.gpu.forms import narrow
 from burnish.kernels.gpu.gradient_blocks import GradientBlocks
 from burnish.kernels.gpu.product import HELD, LARGEST, LOADS, MOST_UNROLLED, SHARE
-from burnish.kernels.gpu.product_time import BEGIN, FETCHED, LATENCY, LAUNCH, flop_rate
+from burnish.kernels.gpu.product_time import BEGIN, LATENCY, LAUNCH, fetch_seconds, flop_rate
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
@@ -135,7 +135,7 @@ def predicted(form: AttentionGradient, target: Target, choice: tuple[int, int, i
         work += other * (rows * own + LOADS * (rows + own))
     rate = SHARE / LARGEST * flop_rate(target) * min(1.0, resident * threads / WARP / BUSY)
     fetched = other * sum(p.depth.extent * ITEM_BYTES[narrow(p.left).dtype] for p in form.products)
-    copies = fetched * target.cores / (FETCHED * target.cache_bandwidth) + LATENCY
+    copies = fetch_seconds(fetched, target) + LATENCY
     step = 2.0 * work * threads / rate
     step = max(step, copies) if stages > 1 or resident > 1 else step + copies
     return LAUNCH + BEGIN + blocks * form.outer.extent * -(-form.keys.extent // other) * step
@@ -266,7 +266,7 @@ class ThreadGradient(GradientBlocks):
         return For(self.var(name).name, count, kind, Store(to, (*place, self.var(name)), cast("float32", value)))
 
     def stepped(self, name: str, extent: int, products: int, body: Callable[[Expr], Stmt]) -> Stmt:
-        """For every UNROLL of a depth; so many are written out as have MOST_UNROLLED ``products`` of a thread."""
+        """Loop over UNROLL of a depth at a time, of which as many are written out as have MOST_UNROLLED ``products``."""
         outer, inner = self.var(f"{name}.outer"), self.var(f"{name}.inner")
         steps = extent // UNROLL
         several = next(n for n in (4, 2, 1) if steps % n == 0 and (n == 1 or n * products <= MOST_UNROLLED))

@@ -136,14 +136,18 @@ def overlapped(*parts: float) -> float:
     return float(sum(part**SHARPNESS for part in parts) ** (1 / SHARPNESS))
 
 
+def fetch_seconds(nbytes: float, target: Target) -> float:
+    """Seconds in which a multiprocessor fetches bytes from the second-level cache, of which it has its share."""
+    return nbytes * target.cores / (FETCHED * target.cache_bandwidth)
+
+
 def step_seconds(work: ProductSize, block: TileBlock, target: Target, count: int) -> float:
     """Seconds of a step of the depth, of ``count`` blocks at once on a multiprocessor."""
     rows, columns = min(block.rows, work.rows), min(block.columns, work.columns)
     filled = (block.rows + block.columns) * block.depth * work.item
     fetched = (rows + columns) * block.depth * work.item
     products = 2.0 * block.rows * block.columns * block.depth / block.rate
-    l2 = FETCHED * target.cache_bandwidth / target.cores
-    busy = max(products, (filled + block.read) / SHARED, fetched / l2) + block.copies * COPY
+    busy = max(products, (filled + block.read) / SHARED, fetch_seconds(fetched, target)) + block.copies * COPY
     waits = max((FAR if work.far else LATENCY) / block.ahead, block.least)
     return overlapped(count * busy + block.delay / count, waits)
 
