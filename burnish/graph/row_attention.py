@@ -25,8 +25,9 @@ Tiled = Callable[[TensorType, TensorType, TensorType, Band | None], bool]
 
 
 def gather_attention(graph: Graph, tiled: Tiled | None = None) -> Graph:
-    """Graph with such nodes; what they replace is gone where nothing else reads it. ``tiled``: of which, beside halves,
-    the gradient computes scores again; None: of none.
+    """Graph with single nodes of attention, without the nodes that these replace and nothing else reads.
+
+    ``tiled``: tells whose gradient, beside that of halves, computes scores again; None: nobody's.
     """
     if not any(node.op == "softmax" for node in graph.nodes):
         return graph

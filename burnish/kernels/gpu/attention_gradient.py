@@ -266,7 +266,7 @@ class ThreadGradient(GradientBlocks):
         return For(self.var(name).name, count, kind, Store(to, (*place, self.var(name)), cast("float32", value)))
 
     def stepped(self, name: str, extent: int, products: int, body: Callable[[Expr], Stmt]) -> Stmt:
-        """Loop over UNROLL of a depth at a time, of which as many are written out as have MOST_UNROLLED ``products``."""
+        """Loop over UNROLL of a depth at a time; as many are written out as have MOST_UNROLLED ``products``."""
         outer, inner = self.var(f"{name}.outer"), self.var(f"{name}.inner")
         steps = extent // UNROLL
         several = next(n for n in (4, 2, 1) if steps % n == 0 and (n == 1 or n * products <= MOST_UNROLLED))
