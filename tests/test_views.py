@@ -12,6 +12,8 @@ import burnish as bn
 from burnish.driver.compilation import compile_kernels
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.kernels.templates import first_match
+from burnish.loops.program import For, walk_stmt
 from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
 
@@ -59,6 +61,65 @@ def test_a_convolution_behind_a_view_has_a_template_of_its_own(view: str, window
     feeds = {name: array(*graph.types[name].shape) for name in graph.inputs}
     (expected,) = evaluate(graph, feeds).values()
     assert scaled_error(module(*feeds.values()), expected) < 1e-4
+
+
+def conv(channels: int, depth: int, columns: int) -> tuple[Graph, str]:
+    """A 1x1 convolution of an image that is stored channels last, and the template that it takes."""
+    g = GraphBuilder()
+    x = g.add("transpose", g.input("x", (1, columns, columns, depth)), perm=(0, 3, 1, 2))
+    graph = g.build(g.add("conv2d", x, g.constant(array(channels, depth, 1, 1))))
+    made = compile_kernels(graph, target("x86-64-v4"))
+    return graph, next(stage.kernel.template for stage in made.stages if stage.task.anchor() is not None)
+
+
+@pytest.mark.parametrize(("channels", "depth", "columns"), [(256, 192, 40), (256, 768, 20), (384, 96, 56), (8, 16, 57)])
+def test_no_vectors_of_columns_are_read_where_channels_are_stored_last(
+    channels: int, depth: int, columns: int, tmp_path: Path
+) -> None:
+    graph, template = conv(channels, depth, columns)
+    assert template == "direct_conv2d"
+    x = array(1, columns, columns, depth)
+    (expected,) = evaluate(graph, {"x": x}).values()
+    assert scaled_error(bn.compile(graph, cache_dir=tmp_path)(x), expected) < 1e-4
+
+
+NORMALIZED: dict[str, View] = {
+    "transposed": lambda g: g.add("transpose", g.input("x", (2, 48, 20)), perm=(0, 2, 1)),
+    "joined": lambda g: g.add("concat", g.input("x", (2, 20, 16)), g.input("z", (2, 20, 32)), axis=2),
+    "joined and transposed": lambda g: g.add(
+        "transpose", g.add("concat", g.input("x", (2, 16, 20)), g.input("z", (2, 32, 20)), axis=1), perm=(0, 2, 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("view", NORMALIZED)
+@pytest.mark.parametrize("op", ["layer_norm", "softmax"])
+def test_rows_that_lie_apart_are_copied_before_they_are_normalized(view: str, op: str, tmp_path: Path) -> None:
+    g = GraphBuilder()
+    graph = g.build(g.add(op, NORMALIZED[view](g)))
+    made = compile_kernels(graph, target("x86-64-v4"), cache_dir=tmp_path)
+    assert [len(stage.task.stages()) > 2 for stage in made.stages] == [False, True], "a copy, and rows"
+    feeds = {name: array(*graph.types[name].shape) for name in graph.inputs}
+    (expected,) = evaluate(graph, feeds).values()
+    assert scaled_error(bn.compile(graph, cache_dir=tmp_path)(*feeds.values()), expected) < 1e-4
+
+
+def test_channels_in_blocks_are_summed_in_vectors(tmp_path: Path) -> None:
+    """A normalization over channels between convolutions: no scalar loop goes over a block's channels."""
+    g = GraphBuilder()
+    x = g.add("conv2d", g.input("x", (1, 16, 9, 9)), g.constant(array(48, 16, 1, 1)))
+    y = g.add("layer_norm", x, g.constant(array(48)), g.constant(array(48)), axis=1, trailing=2)
+    graph = g.build(g.add("conv2d", y, g.constant(array(16, 48, 3, 3)), pads=(1, 1, 1, 1)))
+    made = compile_kernels(graph, target("x86-64-v4"), cache_dir=tmp_path)
+    (rows,) = (stage for stage in made.stages if len(stage.task.stages()) > 3)
+    assert not all(layout.plain for layout in rows.task.layouts.values()), "blocks"
+    match = first_match(rows.task, target("x86-64-v4"))
+    loops = [s for s in walk_stmt(match.apply(match.space.default).program.body) if isinstance(s, For)]
+    blocks = [loop for loop in loops if loop.extent == 16]
+    assert blocks and all(loop.kind == "vectorize" for loop in blocks)
+    feeds = {"x": array(1, 16, 9, 9)}
+    (expected,) = evaluate(graph, feeds).values()
+    assert scaled_error(bn.compile(graph, cache_dir=tmp_path)(*feeds.values()), expected) < 1e-4
 
 
 def test_a_product_before_views_has_a_template_of_its_own(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from burnish.graph.eliminate import permutation
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.numeric import overflows, underflows
@@ -25,6 +26,8 @@ def canonicalize(graph: Graph, exact: bool = False) -> Graph:
     x - c                         →  x + (-c)
     pow(x, 2), pow(x, 0.5)        →  x * x, sqrt(x)                      with ``exact``: only x * x
     transpose                     →  reshape                             if it moves only extents of 1
+    norm(transpose(x))            →  transpose(norm(x))                  where transposes alone read it: normalizations,
+                                                                         softmax
     """
     return rewrite(graph, partial(_rule, exact=exact))
 
@@ -47,6 +50,8 @@ def _rule(new: Rewrite, node: Node, exact: bool) -> Sequence[str] | None:
             return _special_power(new, node, exact)
         case "transpose":
             return _trivial_transpose(new, node)
+        case "layer_norm" | "rms_norm" | "softmax" | "log_softmax":
+            return _normalize_as_stored(new, node)
     return None
 
 
@@ -133,6 +138,27 @@ def _special_power(new: Rewrite, node: Node, exact: bool) -> Sequence[str] | Non
     # pow(-inf, 0.5) is inf and pow(-0.0, 0.5) is 0, sqrt(-inf) NaN and sqrt(-0.0) -0: few models mean the former.
     root = value.item() == 0.5 and value.dtype.kind == "f" and not exact
     return new.replace(node, "sqrt", x) if root else None
+
+
+def _normalize_as_stored(new: Rewrite, node: Node) -> Sequence[str] | None:
+    """A normalization between transposes on the dimensions as they lie in memory, such as the channels of an image."""
+    before, readers = new.producer(node.inputs[0]), new.readers.get(node.outputs[0], [])
+    if before is None or before.op != "transpose" or not new.used_once(node.inputs[0]):
+        return None
+    if not readers or node.outputs[0] in new.source.outputs or any(r.op != "transpose" for r in readers):
+        return None
+    perm, attrs = permutation(new, before), dict(node.attrs)
+    first = int(attrs.get("axis", -1)) % len(perm)  # type: ignore[call-overload]
+    if node.op in ("softmax", "log_softmax"):
+        attrs["axis"] = perm[first]
+    else:
+        over = perm[first : len(perm) - int(attrs.get("trailing", 0))]  # type: ignore[call-overload]
+        if [*over] != [*range(over[0], over[0] + len(over))]:
+            return None
+        attrs |= {"axis": over[0], "trailing": len(perm) - over[-1] - 1}
+    name = new.fresh(f"{node.outputs[0]}.stored")
+    (moved,) = new.add_many(node.op, before.inputs[0], *node.inputs[1:], names=[name], node=node.name, **attrs)
+    return new.replace(node, "transpose", moved, perm=perm)
 
 
 def _trivial_transpose(new: Rewrite, node: Node) -> Sequence[str] | None:

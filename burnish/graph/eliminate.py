@@ -97,13 +97,13 @@ def _view_of_view(new: Rewrite, node: Node) -> Sequence[str] | None:
     if node.op == "reshape":
         return [source] if new.types[source].shape == shape else new.replace(node, "reshape", source, shape=shape)
     if node.op == "transpose":
-        first, second = _permutation(new, before), _permutation(new, node)
+        first, second = permutation(new, before), permutation(new, node)
         perm = tuple(first[p] for p in second)
         return [source] if perm == tuple(range(len(perm))) else new.replace(node, "transpose", source, perm=perm)
     return None
 
 
-def _permutation(new: Rewrite, node: Node) -> tuple[int, ...]:
+def permutation(new: Rewrite, node: Node) -> tuple[int, ...]:
     rank = len(new.types[node.inputs[0]].shape)
     perm = node.attrs.get("perm")
     return tuple(reversed(range(rank))) if perm is None else perm  # type: ignore[return-value]

@@ -64,6 +64,7 @@ def choose_layouts(
         for name, worth in score.items()
         if worth > 0 and name not in fixed and _blockable(graph, name, lanes, dtypes)
     }
+    chosen -= {group.outputs[0] for group in groups if _normalizes_rows(graph, group, chosen)}
     for _ in range(2):  # element-wise groups follow their neighbours
         for group in groups:
             if _contracts_images(graph, group):
@@ -93,6 +94,17 @@ def packs_channels(graph: Graph, node: Node) -> bool:
     """Whether a node takes successive channels of bytes as one word each, as they are."""
     packs = OPERATORS[node.op].traits.packs and not node.attrs.get("flip", False)
     return packs and len(graph.types[node.inputs[0]].shape) == 4 and node.attrs.get("axis") in (1, -3)
+
+
+def _normalizes_rows(graph: Graph, group: Group, images: Collection[str]) -> bool:
+    """Whether a group normalizes an image that is row-major. It is so behind it: vectors of channels would be gathered."""
+    anchor = group.anchor
+    if anchor is None or facts_of(graph, anchor).kind != "reduction":
+        return False
+    shape = graph.types[anchor.inputs[0]].shape
+    if graph.types[anchor.outputs[0]].shape != shape:
+        return False
+    return all(name not in images for name in group.inputs if graph.types[name].shape == shape)
 
 
 def _contracts_images(graph: Graph, group: Group) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, prod, sqrt
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -138,10 +138,13 @@ class Magnitudes:
         return found + (self.element(bias) * sqrt(shape[axis]) if bias else 0.0)
 
     def _dimensions(self, node: Node) -> tuple[int, ...]:
-        """The extents that a normalization is over; none where one is open, or nothing keeps its divisor from 0."""
-        first, epsilon = (cast(float, OPERATORS[node.op].complete(node.attrs)[key]) for key in ("axis", "epsilon"))
-        over = self.graph.types[node.outputs[0]].shape[int(first) :]
-        return () if epsilon < LEAST_EPSILON or any(map(is_size, over)) else over
+        """The extents of the last dimensions, if a normalization is over these; none where one is open, or nothing keeps
+        its divisor from 0.
+        """
+        attrs: Any = OPERATORS[node.op].complete(node.attrs)
+        over = self.graph.types[node.outputs[0]].shape[attrs["axis"] :]
+        unknown = attrs["trailing"] or attrs["epsilon"] < LEAST_EPSILON or any(map(is_size, over))
+        return () if unknown else over
 
     def _is_own_deviation(self, node: Node, axis: int) -> bool:
         """Whether a quotient is ``x / sqrt(mean(x * x) + c)`` along ``axis``, a normalization that is written out, with

@@ -39,6 +39,7 @@ def _rows(graph: Graph | Rewrite, node: Node) -> int:
     if node.op != "adjoint" or attrs["operator"] not in NORMALIZATIONS or attrs["wrt"] != SCALE:
         return 0
     types = [graph.types[name] for name in node.inputs]
-    if len(types) != 2 or types[0] != types[1] or types[0].dtype != "float32":
+    own = dict(attrs["attributes"])
+    if len(types) != 2 or types[0] != types[1] or types[0].dtype != "float32" or own.get("trailing", 0):
         return 0
-    return normal_axis(dict(attrs["attributes"]).get("axis", -1), len(types[0].shape))
+    return normal_axis(own.get("axis", -1), len(types[0].shape))

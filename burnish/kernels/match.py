@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from burnish.kernels.task import KernelTask
 from burnish.loops.contraction import Contraction, contraction, literal_factor
-from burnish.loops.expr import Const, Load, Reduce, Var
+from burnish.loops.expr import Buffer, Const, Expr, Load, Reduce, Var
+from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
-from burnish.loops.tensor import Tensor, stages
+from burnish.loops.tensor import Tensor, expanded, stages
 from burnish.loops.traverse import free_vars, loads
 
 
@@ -22,6 +23,33 @@ def only_reduction(task: KernelTask) -> Tensor | None:
 def parameters_of(stage: Tensor) -> list[Tensor]:
     """The parameters of a task that a stage reads, directly or through other stages."""
     return [t for t in stages((stage,)) if t.body is None]
+
+
+def stride_along(buffer: Buffer, indices: Sequence[Expr], variable: str, ranges: Mapping[str, int]) -> int | None:
+    """Elements that an access moves when a variable advances by one; None where its address is not linear in it."""
+    flat: Expr = Const(0)
+    step = 1
+    for index, extent in zip(reversed(indices), reversed(buffer.shape), strict=True):
+        flat = flat + index * step
+        step *= extent
+    terms, _ = to_linear(simplify(flat, ranges))
+    total = 0
+    for atom, c in terms.items():
+        if atom == Var(variable):
+            total += c
+        elif variable in free_vars(atom):
+            return None
+    return total
+
+
+def is_scattered_along(t: Tensor, d: int) -> bool:
+    """Whether neighbours along a dimension of a stage are read from places further apart, as behind a transpose."""
+    if t.body is None:
+        return False
+    made = {stage.name: stage for stage in stages((t,)) if stage.body is not None and stage is not t}
+    ranges = {v.name: extent for v, extent in zip(t.axes, t.shape, strict=True)}
+    steps = (stride_along(x.buffer, x.indices, t.axes[d].name, ranges) for x in loads(expanded(t.body, made)))
+    return any(step is not None and abs(step) > 1 for step in steps)
 
 
 def _factors(found: Contraction | None, weight: Tensor) -> tuple[Load, Load] | None:
@@ -43,6 +71,12 @@ class Convolution(NamedTuple):
     def channels(self) -> int:
         """Input channels of all groups."""
         return self.data.buffer.shape[1]
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether neighbours of a row of the data lie beside each other in memory, also where a view is in front."""
+        made = next((t for t in self.conv.inputs if t.name == self.data.buffer.name), None)
+        return made is None or not is_scattered_along(made, 3)
 
     @property
     def even_groups(self) -> int:

@@ -106,32 +106,34 @@ def layer_norm(
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
+    trailing: int = 0,
 ) -> Tensor:
-    """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over the dimensions from ``axis`` on (Ba et al. 2016).
+    """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over the dimensions from ``axis`` on (Ba et al. 2016),
+    but for the last ``trailing`` ones: over the channels of [N, C, H, W] with ``axis`` 1 and 2 ``trailing`` dimensions.
 
     ``scale`` and ``bias`` have the shape of those dimensions. Stages ``name.sum``, ``.mean``, ``.square``, ``.rstd``.
     """
-    require_input(x, "x", dtype=FLOATS)
-    first = normal_axis(axis, len(x.shape))
-    _require_parameters(x, first, scale, bias)
-    mean, rstd = _row_statistics(name, x, tuple(range(first, len(x.shape))), epsilon)
-    axes = tuple(range(first, len(x.shape)))
+    axes = _normalized_axes(x, axis, trailing)
+    own = _require_parameters(x, axes, scale, bias)
+    mean, rstd = _row_statistics(name, x, axes, epsilon)
 
     def element(*i: Expr) -> Expr:
         row = row_index(i, axes)
         value = (wide(x[i]) - mean[row]) * rstd[row]
-        return affine(value, scale[i[first:]] if scale else None, bias[i[first:]] if bias else None, x.dtype)
+        return affine(value, scale[i[own]] if scale else None, bias[i[own]] if bias else None, x.dtype)
 
     return compute(x.shape, element, name)
 
 
 @operator
-def rms_norm(name: str, x: Tensor, scale: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
-    """``x / sqrt(mean(x²) + epsilon) * scale`` over the dimensions from ``axis`` on (Zhang and Sennrich 2019)."""
-    require_input(x, "x", dtype=FLOATS)
-    first = normal_axis(axis, len(x.shape))
-    _require_parameters(x, first, scale, None)
-    axes = tuple(range(first, len(x.shape)))
+def rms_norm(
+    name: str, x: Tensor, scale: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5, trailing: int = 0
+) -> Tensor:
+    """``x / sqrt(mean(x²) + epsilon) * scale`` over the dimensions from ``axis`` on (Zhang and Sennrich 2019), but for
+    the last ``trailing`` ones.
+    """
+    axes = _normalized_axes(x, axis, trailing)
+    own = _require_parameters(x, axes, scale, None)
     count = 1
     for a in axes:
         count *= x.shape[a]
@@ -142,15 +144,27 @@ def rms_norm(name: str, x: Tensor, scale: Tensor | None = None, *, axis: int = -
 
     def element(*i: Expr) -> Expr:
         value = wide(x[i]) * rstd[row_index(i, axes)]
-        return affine(value, scale[i[first:]] if scale else None, None, x.dtype)
+        return affine(value, scale[i[own]] if scale else None, None, x.dtype)
 
     return compute(x.shape, element, name)
 
 
-def _require_parameters(x: Tensor, first: int, scale: Tensor | None, bias: Tensor | None) -> None:
+def _normalized_axes(x: Tensor, axis: int, trailing: int) -> tuple[int, ...]:
+    """The dimensions that a normalization is over: from ``axis`` on but for the last ``trailing`` ones."""
+    require_input(x, "x", dtype=FLOATS)
+    rank = len(x.shape)
+    first = normal_axis(axis, rank)
+    require(0 <= trailing < rank - first, "attribute 'trailing'", trailing, f"0 to {rank - first - 1}")
+    return tuple(range(first, rank - trailing))
+
+
+def _require_parameters(x: Tensor, axes: Ints, scale: Tensor | None, bias: Tensor | None) -> slice:
+    """The part of an element's index at which its scale and bias lie. Refuses those of another shape or dtype."""
+    own = slice(axes[0], axes[-1] + 1)
     for argument, t in (("scale", scale), ("bias", bias)):
         if t is not None:
-            require_input(t, argument, shape=x.shape[first:], dtype=(x.dtype,))
+            require_input(t, argument, shape=x.shape[own], dtype=(x.dtype,))
+    return own
 
 
 @operator

@@ -216,7 +216,8 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
 
     general = general_in(groups)
     found = {group.outputs[0]: group for group in groups if _contracts_beside(graph, group) and general(group)}
-    if not found:
+    rows = [group for group in groups if target.machine.dialect.grid is None and _reads_rows_apart(graph, group)]
+    if not found and not rows:
         return list(groups)
     fusion = Fusion(graph, lanes=1)
 
@@ -240,7 +241,28 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
         general = general_in(replaced({**better, **tried}))
         better |= {name: list(parts) for name, parts in tried.items() if not general(parts[0])}
         waiting = {name: waiting[name] for name in tried if name not in better}
+    better |= {group.outputs[0]: without(group, fronts(group)) for group in rows}
     return replaced(better)
+
+
+def _reads_rows_apart(graph: Graph, group: Group) -> bool:
+    """Whether a group normalizes rows that nodes in front join, or read from places that are apart.
+
+    Its template goes over a row several times, and cannot read vectors of it: a copy costs less.
+    """
+    anchor = group.anchor
+    if anchor is None or facts_of(graph, anchor).kind != "reduction":
+        return False
+    whole = graph.types[anchor.inputs[0]].shape == graph.types[anchor.outputs[0]].shape
+    return whole and any(_joins_or_scatters(graph, node) for chain in fronts(group) for node in chain)
+
+
+def _joins_or_scatters(graph: Graph, node: Node) -> bool:
+    """Whether neighbours along the last dimension of a node's result come from several tensors, or from places apart."""
+    facts = facts_of(graph, node)
+    if facts.elementwise or len(node.inputs) > 1:
+        return not facts.elementwise and len(facts.once) == len(node.inputs)
+    return facts.permutation is not None and facts.permutation[-1] != len(facts.permutation) - 1
 
 
 def _contracts_beside(graph: Graph, group: Group) -> bool:

@@ -188,6 +188,8 @@ CASES: list[tuple[str, Inputs, dict[str, Any]]] = [
     ("softmax", (X,), {}), ("softmax", (X,), {"axis": 1}), ("log_softmax", (X,), {"axis": -3}),
     ("layer_norm", (X,), {}), ("layer_norm", (X,), {"axis": -2}), ("layer_norm", (X, floats(3, 4)), {"axis": 1}),
     ("layer_norm", (X, floats(4), floats(4, low=0)), {"epsilon": 0.1}),
+    ("layer_norm", (X, floats(3)), {"axis": 1, "trailing": 1}), ("layer_norm", (X,), {"axis": 0, "trailing": 1}),
+    ("rms_norm", (X, floats(3)), {"axis": 1, "trailing": 1}),
     ("rms_norm", (X,), {"axis": 1}), ("rms_norm", (X, floats(4)), {"epsilon": 0.1}),
     ("group_norm", (IMAGE, floats(4), floats(4, low=0)), {"groups": 2, "epsilon": 0.1}),
     ("group_norm", (floats(2, 6), floats(6), floats(6, low=0)), {"groups": 2}),

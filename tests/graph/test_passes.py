@@ -11,6 +11,7 @@ from burnish.graph.canonical import canonicalize
 from burnish.graph.eliminate import eliminate
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fold import fold
+from burnish.graph.graph import Attribute
 from burnish.graph.passes import optimize
 from burnish.graph.verify import verify
 
@@ -307,6 +308,47 @@ def test_a_scale_along_another_dimension_stays() -> None:
 )
 def test_canonical_forms(graph: Graph, expected: list[str]) -> None:
     assert ops(applied(canonicalize, graph)) == expected
+
+
+LAST, BACK = (0, 2, 3, 1), (0, 3, 1, 2)  # channels last, and back
+
+
+@pytest.mark.parametrize(
+    ("op", "parameters", "attrs", "there", "back", "stored"),
+    [
+        ("layer_norm", [3, 3], {}, LAST, BACK, {"axis": 1, "trailing": 2}),
+        ("rms_norm", [3], {}, LAST, BACK, {"axis": 1, "trailing": 2}),
+        ("layer_norm", [(4, 5, 3)], {"axis": 1}, LAST, BACK, None),  # in another order than they are stored
+        ("layer_norm", [(4, 5)], {"axis": 2}, (1, 0, 2, 3), (1, 0, 2, 3), {"axis": 2, "trailing": 0}),
+        ("softmax", [], {"axis": 3}, LAST, BACK, {"axis": 1}),
+        ("log_softmax", [], {"axis": -2}, LAST, BACK, {"axis": 3}),
+    ],
+)
+def test_normalizations_between_transposes_are_of_dimensions_as_they_are_stored(
+    op: str,
+    parameters: list[tuple[int, ...] | int],
+    attrs: dict[str, Attribute],
+    there: tuple[int, ...],
+    back: tuple[int, ...],
+    stored: dict[str, int] | None,
+) -> None:
+    g = GraphBuilder()
+    y = g.add("transpose", g.input("x", (2, 3, 4, 5)), perm=there)
+    y = g.add(op, y, *(g.constant(array(*np.atleast_1d(shape))) for shape in parameters), **attrs)
+    graph = g.build(g.add("transpose", y, perm=back, name="y"))
+    found = eliminate(applied(canonicalize, graph)).nodes
+    if stored is None:
+        assert [node.op for node in found] == ["transpose", op, "transpose"]
+    else:
+        assert [node.op for node in found] == [op]
+        assert {key: found[0].attrs[key] for key in stored} == stored
+
+
+def test_a_normalization_whose_result_is_read_as_it_is_stays_behind_the_transpose() -> None:
+    g = GraphBuilder()
+    y = g.add("softmax", g.add("transpose", g.input("x", (2, 3, 4)), perm=(0, 2, 1)))
+    graph = g.build(g.add("transpose", y, perm=(0, 2, 1)), g.add("relu", y))
+    assert ops(applied(canonicalize, graph)) == ["transpose", "softmax", "transpose", "relu"]
 
 
 def test_exact_forbids_inexact_reciprocals() -> None:

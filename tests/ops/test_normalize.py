@@ -36,6 +36,19 @@ def test_layer_norm(axis, parameters, apply, normal):
     np.testing.assert_allclose(apply("layer_norm", x, *given, axis=axis)[0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("axis", "trailing"), [(1, 2), (1, 1), (-2, 1), (0, 3)])
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+def test_dimensions_behind_the_normalized_ones(op, axis, trailing, apply, normal):
+    x = normal(2, 3, 4, 5) + 1
+    axes = tuple(range(axis % 4, 4 - trailing))
+    scale = normal(*(x.shape[a] for a in axes))
+    mean = x.mean(axes, keepdims=True) if op == "layer_norm" else 0.0
+    expected = (x - mean) / np.sqrt(((x - mean) ** 2).mean(axes, keepdims=True) + 1e-5)
+    expected = expected * scale.reshape(*scale.shape, *[1] * trailing)
+    y = apply(op, x, scale, axis=axis, epsilon=1e-5, trailing=trailing)[0]
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_layer_norm_of_a_large_mean_keeps_its_variance(normal):
     x = normal(2, 64) + 300  # the difference of E[x²] and E[x]² would be wrong in the third digit
     exact = x.astype("float64")
@@ -96,6 +109,8 @@ def test_other_floating_point_types(dtype, apply, normal):
     [
         ("softmax", [(2, 3)], {"axis": 2}, ["'axis'", "2", "-2 to 1"]),
         ("layer_norm", [(2, 3), (2,)], {}, ["'scale'", r"\[2\]", r"\[3\]"]),
+        ("layer_norm", [(2, 3)], {"trailing": 1}, ["'trailing'", "1", "0 to 0"]),
+        ("rms_norm", [(2, 3)], {"axis": 0, "trailing": -1}, ["'trailing'", "-1", "0 to 1"]),
         ("group_norm", [(2, 6), (6,), (6,)], {"groups": 4}, ["'groups'", "4", "divisor of 6"]),
         ("batch_norm", [(2, 6), (6,), (6,), (5,), (6,)], {}, ["'mean'", r"\[5\]", r"\[6\]"]),
         ("batch_norm", [(2, 6), (6,)], {}, ["inputs", "2 tensors", "5"]),

@@ -240,7 +240,7 @@ def vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
         return
     for v in (v for v in plain if hinted(s.extent(v)) >= lanes):  # along channels in blocks of a vector
         _, lane = s.split(v, lanes)
-        if {*strides(s, stage, lane).loads} == {1}:
+        if 1 in (steps := {*strides(s, stage, lane).loads}) and steps <= {0, 1}:
             _vectorize_blocks(s, stage, lane, lanes)
             return
 

@@ -61,7 +61,7 @@ def _form(task: KernelTask, target: Target) -> RowConv | None:
         return None
     conv, weight, data = found
     groups = found.even_groups
-    if not groups or conv.dtype != "float32" or weight.shape[:2] == (groups, 1) != (1, 1):
+    if not groups or not found.in_rows or conv.dtype != "float32" or weight.shape[:2] == (groups, 1) != (1, 1):
         return None
     outputs, (height, width) = weight.shape[0] // groups, conv.shape[2:]
     stride = max(1, round(data.buffer.shape[3] / width))

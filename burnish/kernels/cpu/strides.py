@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from burnish.loops.expr import Buffer, Const, Expr, Load, Var
-from burnish.loops.linear import to_linear
+from burnish.kernels.match import stride_along
+from burnish.loops.expr import Load
 from burnish.loops.program import For, Store
-from burnish.loops.simplify import simplify
-from burnish.loops.traverse import free_vars, walk
+from burnish.loops.traverse import walk
 from burnish.schedule.nest import sites
 from burnish.schedule.schedule import Schedule
 
@@ -26,8 +25,8 @@ def strides(s: Schedule, stage: str, loop: str) -> Strides:
     store, ranges = _store(s, stage)
     reads = [x for e in (store.value, *store.indices) for x in walk(e) if isinstance(x, Load)]
     return Strides(
-        _stride(store.buffer, store.indices, loop, ranges),
-        tuple(_stride(x.buffer, x.indices, loop, ranges) for x in reads),
+        stride_along(store.buffer, store.indices, loop, ranges),
+        tuple(stride_along(x.buffer, x.indices, loop, ranges) for x in reads),
     )
 
 
@@ -40,19 +39,3 @@ def _store(s: Schedule, stage: str) -> tuple[Store, dict[str, int]]:
                 found = (site.stmt, ranges)
     assert found is not None, stage
     return found
-
-
-def _stride(buffer: Buffer, indices: tuple[Expr, ...], loop: str, ranges: dict[str, int]) -> int | None:
-    flat: Expr = Const(0)
-    step = 1
-    for index, extent in zip(reversed(indices), reversed(buffer.shape), strict=True):
-        flat = flat + index * step
-        step *= extent
-    terms, _ = to_linear(simplify(flat, ranges))
-    total = 0
-    for atom, c in terms.items():
-        if atom == Var(loop):
-            total += c
-        elif loop in free_vars(atom):
-            return None
-    return total

@@ -20,7 +20,7 @@ from burnish.kernels.cpu.common import (
     single_output,
 )
 from burnish.kernels.cpu.pool import accumulator
-from burnish.kernels.match import convolution, is_pooling, parameters_of
+from burnish.kernels.match import convolution, is_pooling, is_scattered_along, parameters_of
 from burnish.kernels.nest import CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
@@ -56,8 +56,11 @@ def _window(task: KernelTask, target: Target) -> WindowReduction | None:
     if not isinstance(body, Reduce) or prod(axis.extent for axis in body.axes) > MOST_ELEMENTS:
         return None
     plain = all(task.layout(t.name).plain for t in parameters_of(stage))
-    fits = plain and len(shape) == 4 and shape == task.outputs[0].shape and shape[_along(stage)] >= target.lanes // 8
-    return WindowReduction(stage, body) if fits else None
+    if not plain or len(shape) != 4 or shape != task.outputs[0].shape:
+        return None
+    along = _along(stage)
+    in_rows = not any(len(t.shape) == 4 and is_scattered_along(t, along) for t in stage.inputs)
+    return WindowReduction(stage, body) if in_rows and shape[along] >= target.lanes // 8 else None
 
 
 def _along(window: Tensor) -> int:

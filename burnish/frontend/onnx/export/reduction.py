@@ -41,22 +41,31 @@ def _batch_norm(w: Writer, n: ExportedNode) -> str:
 
 
 def _layer_norm(w: Writer, n: ExportedNode) -> str:
+    """LayerNormalization, which is over the last dimensions: others are moved there and back."""
     x, *parameters = n.inputs
-    axis: int = n.attrs["axis"]
+    rank, trailing = w.rank(x), int(n.attrs["trailing"])
+    axis = int(n.attrs["axis"]) % rank
+    over = range(axis, rank - trailing)
     if not parameters:
-        parameters = [w.constant(np.ones(w.shape(x)[axis:]), w.dtypes[x])]
-    return w.emit("LayerNormalization", x, *parameters, **n.attrs)
+        parameters = [w.constant(np.ones([w.shape(x)[d] for d in over]), w.dtypes[x])]
+    perm = [*range(axis), *range(rank - trailing, rank), *over]
+    x = w.emit("Transpose", x, perm=perm) if trailing else x
+    y = w.emit("LayerNormalization", x, *parameters, axis=axis + trailing, epsilon=n.attrs["epsilon"])
+    return w.emit("Transpose", y, perm=[perm.index(d) for d in range(rank)]) if trailing else y
 
 
 def _rms_norm(w: Writer, n: ExportedNode) -> str:
     """RMSNormalization is younger than OPSET. Halves are squared and summed in float32."""
     x, dtype = n.inputs[0], w.dtypes[n.inputs[0]]
-    axes = list(range(w.rank(x)))[n.attrs["axis"] :]
+    rank, trailing = w.rank(x), int(n.attrs["trailing"])
+    axes = list(range(int(n.attrs["axis"]) % rank, rank - trailing))
     wide = w.cast(x, "float32" if dtype in ("float16", "bfloat16") else dtype)
     mean = w.emit("ReduceMean", w.emit("Mul", wide, wide), w.ints(axes), keepdims=1)
     root = w.emit("Sqrt", w.emit("Add", mean, w.scalar(n.attrs["epsilon"], wide)))
     y = w.emit("Div", wide, root)
-    y = w.emit("Mul", y, w.cast(n.inputs[1], w.dtypes[y])) if len(n.inputs) > 1 else y
+    if len(n.inputs) > 1:
+        scale = w.reshape(n.inputs[1], (*w.shape(n.inputs[1]), *[1] * trailing)) if trailing else n.inputs[1]
+        y = w.emit("Mul", y, w.cast(scale, w.dtypes[y]))
     return w.cast(y, dtype)
 
 
