@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -147,12 +148,13 @@ def _normalize_as_stored(new: Rewrite, node: Node) -> Sequence[str] | None:
         return None
     if not readers or node.outputs[0] in new.source.outputs or any(r.op != "transpose" for r in readers):
         return None
-    perm, attrs = permutation(new, before), dict(node.attrs)
-    first = int(attrs.get("axis", -1)) % len(perm)  # type: ignore[call-overload]
+    perm = permutation(new, before)
+    attrs: dict[str, Any] = dict(node.attrs)
+    first = attrs.get("axis", -1) % len(perm)
     if node.op in ("softmax", "log_softmax"):
         attrs["axis"] = perm[first]
     else:
-        over = perm[first : len(perm) - int(attrs.get("trailing", 0))]  # type: ignore[call-overload]
+        over = perm[first : len(perm) - attrs.get("trailing", 0)]
         if [*over] != [*range(over[0], over[0] + len(over))]:
             return None
         attrs |= {"axis": over[0], "trailing": len(perm) - over[-1] - 1}

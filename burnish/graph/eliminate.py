@@ -104,6 +104,7 @@ def _view_of_view(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 
 def permutation(new: Rewrite, node: Node) -> tuple[int, ...]:
+    """Dimensions of a transpose's input in the order of its output; without the attribute they are turned around."""
     rank = len(new.types[node.inputs[0]].shape)
     perm = node.attrs.get("perm")
     return tuple(reversed(range(rank))) if perm is None else perm  # type: ignore[return-value]

@@ -97,7 +97,7 @@ def packs_channels(graph: Graph, node: Node) -> bool:
 
 
 def _normalizes_rows(graph: Graph, group: Group, images: Collection[str]) -> bool:
-    """Whether a group normalizes an image that is row-major. It is so behind it: vectors of channels would be gathered."""
+    """Whether a group normalizes a row-major image, so that its result is one: else it gathers vectors of channels."""
     anchor = group.anchor
     if anchor is None or facts_of(graph, anchor).kind != "reduction":
         return False

@@ -138,8 +138,8 @@ class Magnitudes:
         return found + (self.element(bias) * sqrt(shape[axis]) if bias else 0.0)
 
     def _dimensions(self, node: Node) -> tuple[int, ...]:
-        """The extents of the last dimensions, if a normalization is over these; none where one is open, or nothing keeps
-        its divisor from 0.
+        """The extents of the last dimensions, which a normalization is over; none where it is over others, one of them
+        is open, or nothing keeps its divisor from 0.
         """
         attrs: Any = OPERATORS[node.op].complete(node.attrs)
         over = self.graph.types[node.outputs[0]].shape[attrs["axis"] :]

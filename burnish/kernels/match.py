@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 from burnish.kernels.task import KernelTask
@@ -10,6 +11,7 @@ from burnish.loops.contraction import Contraction, contraction, literal_factor
 from burnish.loops.expr import Buffer, Const, Expr, Load, Reduce, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
+from burnish.loops.sizes import hinted
 from burnish.loops.tensor import Tensor, expanded, stages
 from burnish.loops.traverse import free_vars, loads
 
@@ -43,13 +45,16 @@ def stride_along(buffer: Buffer, indices: Sequence[Expr], variable: str, ranges:
 
 
 def is_scattered_along(t: Tensor, d: int) -> bool:
-    """Whether neighbours along a dimension of a stage are read from places further apart, as behind a transpose."""
+    """Whether neighbours along a dimension of a stage are read from places further apart than the row-major stage's
+    own, as behind a transpose.
+    """
     if t.body is None:
         return False
     made = {stage.name: stage for stage in stages((t,)) if stage.body is not None and stage is not t}
     ranges = {v.name: extent for v, extent in zip(t.axes, t.shape, strict=True)}
     steps = (stride_along(x.buffer, x.indices, t.axes[d].name, ranges) for x in loads(expanded(t.body, made)))
-    return any(step is not None and abs(step) > 1 for step in steps)
+    own = prod(map(hinted, t.shape[d + 1 :]))
+    return any(step is not None and abs(step) > own for step in steps)
 
 
 def _factors(found: Contraction | None, weight: Tensor) -> tuple[Load, Load] | None:

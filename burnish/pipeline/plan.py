@@ -258,7 +258,7 @@ def _reads_rows_apart(graph: Graph, group: Group) -> bool:
 
 
 def _joins_or_scatters(graph: Graph, node: Node) -> bool:
-    """Whether neighbours along the last dimension of a node's result come from several tensors, or from places apart."""
+    """Whether a node, no map, takes neighbours in its last dimension from several tensors, or from places apart."""
     facts = facts_of(graph, node)
     if facts.elementwise or len(node.inputs) > 1:
         return not facts.elementwise and len(facts.once) == len(node.inputs)

@@ -43,10 +43,15 @@ class PointwiseConv(NamedTuple):
 
 def _rows(task: KernelTask, target: Target) -> PointwiseConv | None:
     found, shape = convolution(task, packed_weight(task)), task.outputs[0].shape
-    if found is None or found.conv.shape != shape or any(not layout.plain for layout in task.layouts.values()):
+    if (
+        found is None
+        or not found.in_rows
+        or found.conv.shape != shape
+        or any(not layout.plain for layout in task.layouts.values())
+    ):
         return None
     data, weight = found.data.buffer, found.weight
-    pointwise = found.in_rows and shape[2] == 1 and weight.shape[1:] == (data.shape[1], 1, 1) and data.shape[2:] == shape[2:]
+    pointwise = shape[2] == 1 and weight.shape[1:] == (data.shape[1], 1, 1) and data.shape[2:] == shape[2:]
     tile = _tile(weight, shape[3], target) if pointwise else None
     return None if tile is None else PointwiseConv(found.conv, weight, tile)
 
