@@ -79,7 +79,7 @@ class Convolution(NamedTuple):
 
     @property
     def in_rows(self) -> bool:
-        """Whether neighbours of a row of the data lie beside each other in memory, also where a view is in front."""
+        """Whether neighbours of a row of the data are adjacent in memory, also behind a view."""
         made = next((t for t in self.conv.inputs if t.name == self.data.buffer.name), None)
         return made is None or not is_scattered_along(made, 3)
 
