@@ -18,6 +18,7 @@ from burnish.graph.integer_products import multiply_integers
 from burnish.graph.outputs import own_outputs
 from burnish.graph.share import share_constants
 from burnish.graph.siblings import merge_products
+from burnish.graph.unit_axes import keep_unit_axes
 from burnish.machines.target import Target
 
 
@@ -29,6 +30,18 @@ def optimize(graph: Graph, exact: bool = False, target: Target | None = None) ->
     dump.form("import", graph)
     if target is not None and not exact:
         graph = widen_images(multiply_integers(multiply_blocks(graph, target), target), target)
-    steps = (fold, decompose, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
+    steps = (
+        fold,
+        decompose,
+        eliminate,
+        keep_unit_axes,
+        eliminate,
+        canonical,
+        fold,
+        fold_affine,
+        share_constants,
+        eliminate,
+        own_outputs,
+    )
     graph = dump.through(graph, steps)
     return graph if target is None else merge_products(compute_masks(graph, target), target)

@@ -53,6 +53,8 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
             return (0, 1)
         case Cast(_, Load() as load) if load.dtype.startswith("uint") and load.dtype != "uint64":
             return (0, (1 << 8 * ITEM_BYTES[load.dtype]) - 1)
+        case Cast(_, Binary("min", Binary("max", value, Const(low, _)), Const(high, _))) if not value.buffers:
+            return (min(int(low), int(high)), int(high))  # a coordinate that is limited, and truncated
     return UNKNOWN
 
 

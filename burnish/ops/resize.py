@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import frexp
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,9 @@ class _Line(NamedTuple):
         return (i * self.factor + self.shift) / self.divisor - self.shift
 
     def expr(self, i: Expr) -> Expr:
-        return (cast("float64", i) * self.factor + self.shift) / self.divisor - self.shift
+        moved = cast("float64", i) * self.factor + self.shift
+        exact = frexp(self.divisor)[0] == 0.5  # a power of two, whose reciprocal rounds nothing
+        return (moved * (1.0 / self.divisor) if exact else moved / self.divisor) - self.shift
 
 
 _ORIGIN = _Line(0.0, 0.0, 1.0)
@@ -110,7 +113,9 @@ def resize(
         _ORIGIN if k else _COORDINATES[coordinates](n, m, scale)
         for k, n, m, scale in zip(kept, x.shape, sizes, scales, strict=True)
     ]
-    moved = [d for d in range(rank) if not kept[d] and (x.shape[d] != sizes[d] or lines[d].factor != lines[d].divisor)]
+    same = [k or (n == m and (n == 1 or line.factor == line.divisor))
+            for k, n, m, line in zip(kept, x.shape, sizes, lines, strict=True)]  # fmt: skip
+    moved = [d for d in range(rank) if not same[d]]
     if mode == "nearest":
 
         def nearest(*i: Expr) -> Expr:
@@ -122,8 +127,13 @@ def resize(
         return compute(sizes, nearest, name)
     require_input(x, "x", dtype=FLOATS)
 
+    grows = [d for d in moved if not is_size(sizes[d]) and sizes[d] > x.shape[d]]
+    ahead = moved[1:] if len(grows) == len(moved) > 1 else []
+    columns = _interpolated(f"{name}.columns", x, sizes, ahead, lines) if ahead else x
+    rest = [d for d in moved if d not in ahead]
+
     def linear(*i: Expr) -> Expr:
-        return cast(x.dtype, _interpolate(x, list(i), moved, lines))
+        return cast(x.dtype, _interpolate(columns, list(i), rest, lines))
 
     return compute(sizes, linear, name)
 
@@ -142,6 +152,12 @@ def _nearest(i: Expr, extent: int, size: int, line: _Line, rounding: str) -> Exp
         return i * down + int(table[0])
     position = math(direction, line.expr(i) + shift)
     return minimum(maximum(cast(INDEX, position), 0), extent - 1)
+
+
+def _interpolated(name: str, x: Tensor, sizes: Ints, dims: list[int], lines: list[_Line]) -> Tensor:
+    """``x`` resampled along ``dims`` alone: what all rows that lie between two of these read."""
+    shape = tuple(sizes[d] if d in dims else n for d, n in enumerate(x.shape))
+    return compute(shape, lambda *i: _interpolate(x, list(i), dims, lines), name)
 
 
 def _interpolate(x: Tensor, index: list[Expr], dims: list[int], lines: list[_Line]) -> Expr:

@@ -24,7 +24,7 @@ from burnish.ops.operator import (
 )
 from burnish.ops.terms import GraphTerm
 
-BLOCK = 32  # elements that are combined one by one
+BLOCK = 8  # elements that are combined one by one
 Element = Callable[..., Expr]
 Join = Callable[[Expr, Expr], Expr]
 

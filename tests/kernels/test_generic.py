@@ -7,10 +7,11 @@ import pytest
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.transpose import TRANSPOSE
 from burnish.kernels.task import KernelTask
-from burnish.loops.expr import select
+from burnish.loops.expr import Load, select
 from burnish.loops.layout import layout
 from burnish.loops.program import For, Store, walk_stmt
 from burnish.loops.tensor import compute, placeholder
+from burnish.loops.traverse import walk
 from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 
@@ -26,6 +27,11 @@ CASES = [
     ("softmax", [(4, 9)], {"axis": -1}),
     ("softmax", [(2, 10, 48)], {"axis": 1}),
     ("log_softmax", [(4, 80)], {"axis": -1}),
+    ("layer_norm", [(2, 24, 6, 20), (24,), (24,)], {"axis": 1, "trailing": 2}),
+    ("rms_norm", [(2, 9, 5), (9,)], {"axis": 1, "trailing": 1}),
+    ("resize", [(1, 3, 5, 20)], {"sizes": (1, 3, 10, 40), "mode": "linear"}),
+    ("resize", [(2, 3, 5, 6)], {"sizes": (2, 3, 11, 33), "mode": "linear", "coordinates": "align_corners"}),
+    ("cumsum", [(3, 70, 20)], {"axis": 1}),
     ("layer_norm", [(6, 96), (96,), (96,)], {"axis": 1}),
     ("layer_norm", [(3, 50), (50,), (50,)], {"axis": 1}),
     ("rms_norm", [(3, 64), (64,)], {"axis": 1}),
@@ -82,6 +88,19 @@ def test_values_of_a_row_are_computed_once():
     final = next(s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == "y")
     assert "sqrt" not in str(final)
     assert "/" not in str(final).replace("//", "")
+
+
+def test_columns_that_several_rows_read_at_computed_positions_are_computed_once():
+    """Of a bilinear enlargement: a row of the output reads two of rows that are resampled along the columns alone."""
+    x = placeholder((1, 4, 20, 20), name="x")
+    sizes = {"sizes": (1, 4, 80, 80), "mode": "linear", "coordinates": "align_corners"}
+    (y,) = OPERATORS["resize"].define("y", [x], sizes)
+    task = KernelTask("k", (x,), (y,), "resize", {}, frozenset())
+    program = GENERIC.on(task, host()).apply(GENERIC.on(task, host()).space.default).program
+    final = next(s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == "y")
+    assert {load.buffer.name for load in walk(final.value) if isinstance(load, Load)} == {"y.columns"}
+    (smaller,) = OPERATORS["resize"].define("z", [x], {"sizes": (1, 4, 10, 10), "mode": "linear"})
+    assert smaller.inputs == (x,), "of which most columns would not be read"
 
 
 def test_a_transpose_of_what_is_computed_is_not_left_to_the_template_of_copies(check):

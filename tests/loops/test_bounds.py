@@ -94,6 +94,7 @@ RANGES = {"i": 4, "j": 8}
         (Var("free") % 6, (0, 5)),
         (cast("int64", I < 2), (0, 1)),
         (cast("int64", Load(Buffer("x", (8,), "uint8"), (J,))), (0, 255)),
+        (cast("int64", minimum(maximum(cast("float64", J) * 0.7, 1.5), 4.5)), (1, 4)),
         (cast("int64", Load(Buffer("x", (8,), "int8"), (J,))), (-math.inf, math.inf)),
     ],
     ids=str,

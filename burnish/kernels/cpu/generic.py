@@ -20,7 +20,7 @@ from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, N
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template, stage_nest
 from burnish.loops.dead import drop_dead_stores
-from burnish.loops.expr import Axis, Call, Load, Reduce, Var
+from burnish.loops.expr import Axis, Call, Cast, Expr, Load, Reduce, Var
 from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Alloc, For, If, Seq, Stmt
 from burnish.loops.sizes import hinted
@@ -136,12 +136,24 @@ def _kept(task: KernelTask, target: Target) -> list[Tensor]:
     kept = []
     for t in stages:
         readers = [u for u in stages if t in u.inputs]
-        dear = t.body is not None and any(isinstance(e, Call) and e.fn in EXPENSIVE for e in walk(t.body))
-        repeated = len(readers) > 1 or any(isinstance(u.body, Reduce) for u in readers)
+        dear = t.body is not None and any(_is_dear(e) for e in walk(t.body))
+        repeated = sum(_places(u, t) for u in readers) > 1 or any(isinstance(u.body, Reduce) for u in readers)
         shared = _is_row_value(t) and any(_points(u) >= target.lanes * t.buffer.size for u in readers)
         if isinstance(t.body, Reduce) or (((dear and repeated) or shared) and t not in task.outputs):
             kept.append(t)
     return kept
+
+
+def _is_dear(e: Expr) -> bool:
+    """Whether an expression is a costly function, or reads at a position that is computed in floating point."""
+    if isinstance(e, Load):
+        return any(isinstance(part, Cast) and part.value.dtype == "float64" for i in e.indices for part in walk(i))
+    return isinstance(e, Call) and e.fn in EXPENSIVE
+
+
+def _places(reader: Tensor, t: Tensor) -> int:
+    """At how many places a stage reads another one for one of its elements."""
+    return 0 if reader.body is None else len({x.indices for x in loads(reader.body) if x.buffer.name == t.name})
 
 
 def _is_row_value(t: Tensor) -> bool:
