@@ -1,6 +1,6 @@
 """Reshapes that drop extents of one, such as the rows of a 1-D convolution, moved behind element-wise nodes.
 
-A convolution of [N, C, L] is one of [N, C, 1, L] between reshapes. Of a reshape behind each, no activation could join the
+A convolution of [N, C, L] is one of [N, C, 1, L] between reshapes. Behind a reshape, no activation could join the
 convolution's kernel, no batch normalization its weights, and every image would be row-major in between::
 
     relu(reshape(conv2d(x)))  →  reshape(relu(conv2d(x)))

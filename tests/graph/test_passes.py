@@ -13,6 +13,7 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.fold import fold
 from burnish.graph.graph import Attribute
 from burnish.graph.passes import optimize
+from burnish.graph.unit_axes import keep_unit_axes
 from burnish.graph.verify import verify
 
 RANDOM = np.random.default_rng(1)
@@ -279,6 +280,43 @@ def test_a_scale_along_another_dimension_stays() -> None:
     y = g.add("conv2d", g.input("x", (1, 4, 5, 6)), g.constant(array(6, 4, 1, 1)))
     graph = g.build(g.add("mul", y, g.constant(array(6)), name="y"))  # one factor a column, and as many as channels
     assert ops(applied(fold_affine, graph)) == ["conv2d", "mul"]
+
+
+# --- extents of one ---
+
+
+def test_element_wise_nodes_and_batch_norms_come_in_front_of_reshapes_that_drop_extents_of_one() -> None:
+    g = GraphBuilder()
+    y = g.add("conv2d", g.input("x", (1, 3, 1, 9)), g.constant(array(4, 3, 1, 3)), pads=(0, 1, 0, 1))
+    y = g.add("reshape", y, shape=(1, 4, 9))
+    y = g.add("batch_norm", y, *(g.constant(array(4, low=0.1)) for _ in range(4)))
+    y = g.add("mul", g.add("relu", y), g.constant(array(4, 1)))
+    y = g.add("add", g.add("clip", y, min=0.1), g.input("z", (9,)))
+    y = g.add("conv2d", g.add("reshape", y, shape=(1, 4, 1, 9)), g.constant(array(3, 4, 1, 3)))
+    graph = g.build(g.add("reshape", y, shape=(1, 3, 7), name="y"))
+    moved = eliminate(fold(eliminate(applied(keep_unit_axes, graph))))
+    own = ["conv2d", "batch_norm", "relu", "mul", "clip", "reshape", "add", "conv2d", "reshape"]
+    assert ops(moved) == own, "the reshape within is that of the input z"
+    assert {len(moved.types[node.outputs[0]].shape) for node in moved.nodes[:-1]} == {4}
+
+
+@pytest.mark.parametrize(
+    ("op", "wide", "narrow", "attrs"),
+    [
+        ("relu", (1, 4, 3, 3), (1, 4, 9), {}),  # extents are joined
+        ("relu", (4, 9), (1, 4, 9), {}),  # one is added
+        ("softmax", (1, 4, 1, 9), (1, 4, 9), {"axis": 1}),
+        ("batch_norm", (1, 4, 9), (4, 9), {}),  # of other channels
+    ],
+)
+def test_other_reshapes_and_nodes_stay_where_they_are(
+    op: str, wide: tuple[int, ...], narrow: tuple[int, ...], attrs: dict[str, Attribute]
+) -> None:
+    g = GraphBuilder()
+    y = g.add("reshape", g.add("exp", g.input("x", wide)), shape=narrow)
+    parameters = [g.constant(array(9, low=0.1)) for _ in range(4)] if op == "batch_norm" else []
+    graph = g.build(g.add(op, y, *parameters, **attrs))
+    assert ops(applied(keep_unit_axes, graph)) == ops(graph)
 
 
 # --- canonical --------------------------------------------------------------------------------------------------------

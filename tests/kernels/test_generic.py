@@ -121,3 +121,12 @@ def test_a_column_repeated_along_rows_is_no_transpose(check):
     task = KernelTask("kernel", (x,), (out,), "transpose", {}, frozenset())
     assert TRANSPOSE.match(task, target("x86-64-v4")) is None
     check(GENERIC, "expand", [out])
+
+
+@pytest.mark.parametrize(("shape", "flat"), [((2, 32, 1, 50), (2, 32, 50)), ((1, 48, 6, 7), (1, 48, 42))])
+def test_blocks_of_channels_become_rows_by_the_template_of_copies_also_behind_a_reshape(shape, flat, check):
+    (y,) = OPERATORS["reshape"].define("y", [placeholder(shape, name="x")], {"shape": flat})
+    task = KernelTask("k", y.inputs, (y,), "reshape", {"x": layout("ABCD16b")}, frozenset())
+    assert TRANSPOSE.match(task, target("x86-64-v4")) is not None
+    if host().lanes == 16:
+        check(TRANSPOSE, "reshape", [y], layouts={"x": "ABCD16b"})

@@ -35,7 +35,7 @@ def _prepare(task: KernelTask) -> tuple[Schedule, tuple[str, str] | None]:
     if not all(isinstance(t.body, Load) and len(loads(t.body)) == len(t.inputs) == 1 for t in task.stages()):
         return s, None
     loops = s.loops(out.name)
-    if task.layouts and len(loops) == 4:
+    if task.layouts and len(loops) in (3, 4):
         if out.shape[1] % BLOCK:
             return s, None
         s.split(loops[1], BLOCK)
