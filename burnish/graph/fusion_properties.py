@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from burnish import ops
-from burnish.graph.graph import Attribute, Graph, Node, TensorType
+from burnish.graph.graph import Attribute, Graph, GraphBuilder, Node, TensorType
 from burnish.loops.expr import Binary, Expr, Load, Var, wrap
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
@@ -67,7 +67,7 @@ class FusionProperties:
     permutation: tuple[int, ...] | None = None
 
 
-def facts_of(graph: Graph, node: Node) -> FusionProperties:
+def facts_of(graph: Graph | GraphBuilder, node: Node) -> FusionProperties:
     """The facts of one node."""
     types = tuple(graph.types[name] for name in node.inputs)
     return operator_facts(node.op, types, tuple(sorted(node.attrs.items())))
