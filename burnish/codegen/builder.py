@@ -174,6 +174,13 @@ class IRBuilder:
         }.get(op, op)  # fmt: skip
         return self.result(f"{word} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
 
+    def difference(self, a: IRValue, b: IRValue) -> IRValue:
+        """``a - b`` of floats, never contracted with a product that an operand is."""
+        a, b = self.match(a, b)
+        if a.dtype == "bfloat16":
+            return self._through_float32(self.difference, a, b)
+        return self.result(f"fsub {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
+
     def floor_divide(self, op: str, a: IRValue, b: IRValue) -> IRValue:
         """Division and remainder rounding towards minus infinity, as Python and NumPy define them.
 

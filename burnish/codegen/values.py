@@ -66,6 +66,12 @@ def _is_guard(e: Select) -> bool:
     return pair == (e.a, e.b) and float(least.value) <= -(2.0**31)
 
 
+def _negated(e: Expr) -> Expr | None:
+    """``x``, where ``e`` is -x of a float."""
+    zero = isinstance(e, Binary) and e.op == "-" and isinstance(e.a, Const) and e.a.value == 0
+    return e.b if isinstance(e, Binary) and zero and copysign(1, e.a.value) < 0 else None  # type: ignore[union-attr]
+
+
 class ValueEmitter(Padding):
     """Adds the evaluation of expressions."""
 
@@ -124,7 +130,15 @@ class ValueEmitter(Padding):
         return (MATH.get(fn) or BIT_MATH[fn])(self, *(self.splat(a, lanes) for a in args))
 
     def _arithmetic(self, op: str, a: Expr, b: Expr) -> IRValue:
-        if op == "+" and a.dtype in FLOATS:  # prefer one fused multiply-add
+        """Arithmetic of two values. A sum with a product is one fused multiply-add, which a difference never is: what
+        equals its other operand, computed once more, must leave exactly 0.
+        """
+        if op in "+-" and a.dtype in FLOATS:
+            for x, y in ((a, b), (b, a)) if op == "+" else ():
+                if (negated := _negated(y)) is not None:
+                    return self.difference(self.value(x), self.value(negated))
+            if op == "-":
+                return self.difference(self.value(a), self.value(b))
             for x, y in ((a, b), (b, a)):
                 if isinstance(x, Binary) and x.op == "*":
                     return self.fma(self.value(x.a), self.value(x.b), self.value(y))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import log
 
 from burnish.loops.expr import (
     DTYPES,
@@ -43,6 +44,7 @@ from burnish.ops.operator import (
 )
 
 SQRT_HALF = 0.7071067811865476
+EULER = 2.718281828459045
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017
 
 
@@ -370,6 +372,22 @@ def add_term(name: str, total: Tensor, term: Tensor) -> Tensor:
 
 
 @operator
+def logaddexp(name: str, a: Tensor, b: Tensor, *, base: float = EULER) -> Tensor:
+    """``log(base^a + base^b)`` to the ``base``, by the greater one: of equal ones, infinite too, each has half of the
+    slope.
+    """
+    require(base > 1, "attribute 'base'", base, "a number above 1")
+    unit = log(base)
+
+    def element(x: Expr, y: Expr) -> Expr:
+        apart = -math("abs", select(equal(x, y), 0.0, x - y))  # infinite ones have no difference
+        more = math("log1p", math("exp", apart if unit == 1 else apart * unit))
+        return maximum(x, y) + (more if unit == 1 else more * (1 / unit))
+
+    return _broadcast(name, a, b, FLOATS, element)
+
+
+@operator
 def where(name: str, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """``a`` where the bool ``condition`` holds, else ``b``; all three broadcast."""
     require_input(condition, "condition", dtype=("bool",))
@@ -390,6 +408,6 @@ def isinf(name: str, x: Tensor) -> Tensor:
 
 
 OPERATORS = (
-    *UNARY, leaky_relu, elu, celu, thresholded_relu, hard_sigmoid, gelu, clip, cast, isinf, *BINARY, mod, where,
-    *internal(add_term),
+    *UNARY, leaky_relu, elu, celu, thresholded_relu, hard_sigmoid, gelu, clip, cast, isinf, *BINARY, mod, logaddexp,
+    where, *internal(add_term),
 )  # fmt: skip

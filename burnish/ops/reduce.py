@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from burnish.loops.expr import FLOATS, Expr, Reduce, cast, equal, math, select, wrap
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import is_size
-from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
+from burnish.loops.tensor import HALVES, Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import absolute, truncated_quotient
 from burnish.ops.operator import (
+    DERIVED,
     NUMBERS,
     Application,
     Composed,
@@ -136,6 +137,19 @@ REDUCTIONS = (
 )
 
 
+def _logsumexp_gradient(a: Application) -> list[str | None]:
+    """``dy * exp(x - y)``; of halves, whose y is rounded, by the definition."""
+    (shape, dtype), seed, y = a.types[0], a.seeds[0], a.outputs[0]
+    if dtype in HALVES:
+        return [DERIVED]
+    assert seed is not None
+    if not a.attrs["keepdims"]:
+        kept = reduced_shape(shape, normal_axes(a.attrs["axes"], len(shape)), True)
+        seed, y = (a.add("reshape", each, shape=kept) for each in (seed, y))
+    return [a.add("mul", seed, a.add("exp", a.add("sub", a.inputs[0], y)))]
+
+
+@differentiated(_logsumexp_gradient)
 @operator
 def reduce_logsumexp(name: str, x: Tensor, *, axes: Ints | None = None, keepdims: bool = True) -> Tensor:
     """``log(sum(exp(x)))`` over ``axes`` (all for None), safe from overflow. Stages ``name.max``, ``name.sum``."""

@@ -108,8 +108,7 @@ def _sums(rows: Sequence[Row], numbers: Sequence[Expr]) -> list[Expr]:
             first = rows[i][opposite[0]]
             even = _sum([(rows[i][k], numbers[k]) for k in alike])
             odd = _sum([(rows[i][k] / first, numbers[k]) for k in opposite])
-            odd = odd if first == 1 else Binary("*", odd, Const(first, odd.dtype))
-            made[i], made[j] = Binary("+", even, odd), Binary("-", even, odd)
+            made[i], made[j] = _plus(even, first, odd), _plus(even, -first, odd)
     return [made[i] if i in made else _sum([*zip(row, numbers, strict=True)]) for i, row in enumerate(rows)]
 
 
@@ -139,12 +138,18 @@ def _parts(a: Row, b: Row) -> tuple[list[int], list[int]]:
 
 
 def _sum(terms: Sequence[tuple[float, Expr]]) -> Expr:
-    """A chain of multiply-adds, from a term without a factor if there is one; zero of no terms."""
+    """A chain of multiply-adds, from terms without a factor if there are any; zero of no terms."""
     if not any(c for c, _ in terms):
         return Const(0.0, terms[0][1].dtype)
-    (c, total), *rest = sorted(((c, e) for c, e in terms if c), key=lambda term: term[0] != 1)
+    (c, total), *rest = sorted(((c, e) for c, e in terms if c), key=lambda term: (term[0] != 1, abs(term[0]) != 1))
     total = total if c == 1 else Binary("*", total, Const(c, total.dtype))
     for c, e in rest:
-        term = e if abs(c) == 1 else Binary("*", e, Const(abs(c), e.dtype))
-        total = Binary("-" if c < 0 else "+", total, term)
+        total = _plus(total, c, e)
     return total
+
+
+def _plus(total: Expr, c: float, e: Expr) -> Expr:
+    """``total + c e``; a sum where there is a factor, which is one multiply-add, as no difference is."""
+    if abs(c) == 1:
+        return Binary("-" if c < 0 else "+", total, e)
+    return Binary("+", total, Binary("*", e, Const(c, e.dtype)))

@@ -94,7 +94,7 @@ def cases() -> list[Case]:
     found += [case("clip", normal(9), min=-0.5, max=0.7), case("cast", normal(3), to="float64")]
     found += [case("cast", normal(3), to="int64")]
     found.append(case("add_term", normal(3, 4), normal(3, 4)))
-    for op in ("add", "sub", "mul", "maximum", "minimum", "prelu"):
+    for op in ("add", "sub", "mul", "maximum", "minimum", "prelu", "logaddexp"):
         found += [
             case(op, normal(3, 4), normal(4)),
             case(op, normal(2, 1, 3), normal(4, 1)),
@@ -102,6 +102,7 @@ def cases() -> list[Case]:
         ]
     found += [case("div", normal(3, 4), positive(4)), case("floor_div", normal(3, 4), positive(4))]
     found += [case("pow", positive(3, 4), normal(1)), case("pow", positive(5), np.array([2.0]))]
+    found.append(case("logaddexp", normal(3, 4), normal(3, 1), base=2.0))
     found += [case("mod", normal(3, 4), positive(4)), case("mod", normal(3, 4), normal(3, 1), truncate=True)]
     found += [
         case("block_dequantize", integers(0, 16, 8, 3, dtype="uint8"), normal(2, 3), normal(2, 3), bits=4, block=4)

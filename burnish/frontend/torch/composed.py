@@ -62,15 +62,8 @@ def _hypot(c: TorchContext, x: Any, other: Any) -> Ref:
     return c.add("where", infinite, c.scalar(math.inf, y), y)
 
 
-def _logaddexp(unit: float, c: TorchContext, x: Any, other: Any) -> Ref:
-    """The logarithm of a sum of powers of e^``unit``, by the greater one: of equal ones, infinite too, each has half of
-    the gradient.
-    """
-    a, b = _pair(c, x, other)
-    same, zero = c.add("equal", a, b), c.scalar(0, a)
-    apart = c.add("abs", c.add("sub", *(c.add("where", same, zero, t) for t in (a, b))))
-    more = c.add("softplus", c.add("mul", apart, c.scalar(-unit, a)))
-    return c.add("add", c.add("maximum", a, b), c.add("mul", more, c.scalar(1 / unit, a)))
+def _logaddexp(base: float, c: TorchContext, x: Any, other: Any) -> Ref:
+    return c.add("logaddexp", *_pair(c, x, other), base=base)
 
 
 def _copysign(c: TorchContext, x: Any, other: Any) -> Ref:
@@ -179,7 +172,7 @@ def _scatter_reduce(
 
 TRANSLATORS: Mapping[str, Translator] = {
     "aten.atan2": _atan2, "aten.hypot": _hypot, "aten.copysign": _copysign,
-    "aten.logaddexp": partial(_logaddexp, 1.0), "aten.logaddexp2": partial(_logaddexp, math.log(2)),
+    "aten.logaddexp": partial(_logaddexp, math.e), "aten.logaddexp2": partial(_logaddexp, 2.0),
     "aten.fmax": partial(_fextreme, "greater_equal"), "aten.fmin": partial(_fextreme, "less_equal"),
     "aten.kthvalue": _kth, "aten.median": _median, "aten.cumprod": _cumprod, "aten.unfold": _unfold,
     "aten._cdist_forward": _cdist, "aten.scatter_reduce": _scatter_reduce,

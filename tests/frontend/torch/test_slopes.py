@@ -20,6 +20,7 @@ import burnish as bn  # noqa: E402
 from burnish.frontend.torch.export import import_torch  # noqa: E402
 from burnish.graph.evaluate import evaluate  # noqa: E402
 from burnish.graph.gradient import gradients  # noqa: E402
+from burnish.graph.graph import GraphBuilder  # noqa: E402
 
 INF, NAN = math.inf, math.nan
 ONES, ZEROS = [[1.0] * 4] * 3, [[0.0] * 4] * 3
@@ -218,8 +219,8 @@ def swept(operands: int, dtype: str) -> dict[str, list[tuple[np.ndarray, np.ndar
     }
 
 
-def compare(function: Callable[..., Any], values: list[Any], dtype: str) -> None:
-    """Holds the gradients by all values against autograd's."""
+def compare(function: Callable[..., Any], values: list[Any], dtype: str, seed: float | None = None) -> None:
+    """Holds the gradients by all values against autograd's, of adjoints about 1, or that are all ``seed``."""
 
     class Network(torch.nn.Module):
         def forward(self, *given: Any) -> Any:
@@ -228,6 +229,7 @@ def compare(function: Callable[..., Any], values: list[Any], dtype: str) -> None
     given = tuple(torch.tensor(v, dtype=getattr(torch, dtype), requires_grad=True) for v in values)
     y = function(*given)
     seeds = torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).reshape(y.shape)
+    seeds = seeds if seed is None else torch.full_like(y, seed)
     want = torch.autograd.grad(y, given, seeds if y.numel() > 1 else torch.ones_like(y))
     model = import_torch(Network(), given, training=True).graph
     graph = gradients(model, model.outputs[0], [*model.inputs])
@@ -246,6 +248,38 @@ def compare(function: Callable[..., Any], values: list[Any], dtype: str) -> None
 def test_slopes_where_a_convention_decides_are_those_of_pytorch(name: str, dtype: str) -> None:
     function, *values = CASES[name]
     compare(function, values, dtype)
+
+
+INFINITE = [[1.0, 2.0, 3.0], [1.0, INF, 2.0], [INF, INF, 1.0], [-INF, 1.0, 2.0], [-INF] * 3, [-INF, INF, 0.0]]
+LOGARITHMS: dict[str, tuple[Any, ...]] = {  # of sums of powers
+    "logaddexp": (torch.logaddexp, [1.0, 2.0, 3.0, INF, -INF, 0.0], [3.0, 2.0, -800.0, 1.0, 2.0, -INF]),
+    "logaddexp2": (torch.logaddexp2, [1.0, 2.0, 3.0, INF, -INF, 0.0], [3.0, 2.0, -800.0, 1.0, 2.0, -INF]),
+    "logsumexp": (lambda x: x.logsumexp(1), INFINITE), "logsumexp kept": (lambda x: x.logsumexp(0, True), INFINITE[:1]),
+    "softplus": (F.softplus, INFINITE), "logsigmoid": (F.logsigmoid, INFINITE),
+    "log-softmax": (lambda x: x.log_softmax(1), INFINITE), "softmax": (lambda x: x.softmax(1), INFINITE),
+    "cross entropy": (lambda x: F.cross_entropy(x, torch.tensor([0, 1, 2, 0, 1, 2]), reduction="none"), INFINITE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [1.0, INF, -INF])
+@pytest.mark.parametrize("name", LOGARITHMS)
+def test_logarithms_of_sums_of_powers_by_infinite_adjoints(name: str, seed: float) -> None:
+    function, *values = LOGARITHMS[name]
+    compare(function, values, "float64", seed)
+
+
+@pytest.mark.parametrize("base", [math.e, 2.0])
+def test_equal_numbers_share_the_slope_of_logaddexp(base: float) -> None:
+    """Infinite ones too, of which PyTorch's slope is NaN."""
+    b = GraphBuilder()
+    x, y = (b.input(name, (5,), "float64") for name in "xy")
+    graph = b.build(b.add("logaddexp", x, y, base=base, name="z"))
+    equal = np.array([INF, -INF, 0.0, 700.0, -1e308])
+    graph = gradients(graph, "z", ["x", "y"])
+    found = bn.compile(graph, threads=1)(equal, equal, np.array([1.0, 2.0, INF, -INF, 4.0]))
+    np.testing.assert_allclose(found[0], equal + math.log(2, base), rtol=1e-15)
+    for slopes in found[1:]:
+        np.testing.assert_array_equal(slopes, [0.5, 1.0, INF, -INF, 2.0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

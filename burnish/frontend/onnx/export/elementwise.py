@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from math import log
 
 from burnish.frontend.onnx.dtypes import element_type
 from burnish.frontend.onnx.elementwise import SAME_NAME
@@ -47,6 +48,15 @@ def _log1p(w: Writer, n: ExportedNode) -> str:
     ratio = w.emit("Div", x, w.emit("Where", exact, one, w.emit("Sub", whole, one)))
     value = w.emit("Where", w.emit("IsInf", x), log, w.emit("Mul", log, ratio))
     return w.emit("Where", exact, x, value)
+
+
+def _logaddexp(w: Writer, n: ExportedNode) -> str:
+    """The greater one, and ``log(1 + base^-d)`` of their distance d, by Softplus."""
+    a, b = n.inputs
+    unit, zero = log(float(n.attrs["base"])), w.scalar(0, a)
+    apart = w.emit("Abs", w.emit("Where", w.emit("Equal", a, b), zero, w.emit("Sub", a, b)))
+    more = w.emit("Softplus", w.emit("Mul", apart, w.scalar(-unit, a)))
+    return w.emit("Add", w.emit("Max", a, b), w.emit("Mul", more, w.scalar(1 / unit, a)))
 
 
 def _not_equal(w: Writer, n: ExportedNode) -> str:
@@ -117,5 +127,6 @@ EXPORTERS: Mapping[str, Exporter] = {
     "clip": _clip,
     "expm1": _expm1,
     "log1p": _log1p,
+    "logaddexp": _logaddexp,
     "cast": _cast,
 }
