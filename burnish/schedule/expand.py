@@ -35,7 +35,7 @@ def expand(program: LoopProgram, stage: str) -> LoopProgram:
             s[s.i] += (((1.0 if (s.k == 0) else 3.0) if (s.i == 0) else (1.0 if (s.k == 0) else -3.0)) * x[s.k])
 
         for s.i in 2:
-          s[s.i] = ((x[0] + (x[1] * 3.0)) if (s.i == 0) else (x[0] - (x[1] * 3.0)))
+          s[s.i] = ((x[0] + (x[1] * 3.0)) if (s.i == 0) else (x[0] + (x[1] * -3.0)))
     """
     nest, update = update_of(program, stage, "expand")
     kept = frozenset[str]().union(*(i.variables for i in update.indices))
