@@ -10,7 +10,7 @@ they work on is apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace
 from itertools import islice, pairwise, product
@@ -31,18 +31,19 @@ LESSER_GAIN = 0.25  # of that of the shorter one: what must be saved at least
 Regions = Sequence[tuple[int, float]]  # iterations and seconds on one thread; 0: on one thread alone
 
 
-def side_by_side(made: Compilation) -> Compilation:
+def side_by_side(made: Compilation, begins: Collection[int] = ()) -> Compilation:
     """The compilation with independent kernels next to each other that are to run side by side, and which these are.
 
     Only kernels of known sizes on CPUs with several cores. The others, those that write a state (which they do where
-    the old value lies), and what is no kernel, stay alone.
+    the old value lies), and what is no kernel, stay alone. No step passes one of the numbers ``begins``, from which
+    on steps stay behind what is in front: where messages come and go.
     """
     target = made.target
     if target.kind != "cpu" or target.machine.offloads or target.cores < 2:
         return made
     steps: list[Built] = []
     found: list[ConcurrentStages] = []
-    for run in _runs(made.steps):
+    for run in _runs(made.steps, begins):
         own = _Run(made, run)
         groups = own.arrange()
         if any(len(group) > 1 for group in groups):
@@ -55,10 +56,13 @@ def side_by_side(made: Compilation) -> Compilation:
     return replace(made, steps=tuple(steps), concurrent=tuple(found)) if found else made
 
 
-def _runs(steps: Iterable[Built]) -> Iterator[list[Built]]:
+def _runs(steps: Sequence[Built], begins: Collection[int]) -> Iterator[list[Built]]:
     """The steps in runs of kernels and other names for memory; each other step is a run of its own."""
     run: list[Built] = []
-    for step in steps:
+    for number, step in enumerate(steps):
+        if number in begins:
+            yield run
+            run = []
         if isinstance(step, (KernelStage, Group)):
             run.append(step)
             continue

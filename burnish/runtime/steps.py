@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
@@ -386,6 +386,11 @@ class ConcurrentCalls:
     count: int
     threads: int
     regions: tuple[tuple[CallShare, ...], ...]
+
+    def moved(self, numbers: Sequence[int]) -> ConcurrentCalls:
+        """The calls where each step of the executable has another one of ``numbers``."""
+        regions = [tuple(replace(share, step=numbers[share.step]) for share in region) for region in self.regions]
+        return replace(self, first=numbers[self.first], regions=tuple(regions))
 
 
 def _labels(steps: Sequence[Native]) -> str:

@@ -56,13 +56,17 @@ def with_messages(
     if not executable.steps:
         after = {-1: [s for found in after.values() for s in found]}
         under_way += _append(steps, after.get(-1, []))
+    moved: list[int] = []  # where the steps are now
     for number, step in enumerate(executable.steps):
         steps += [Wait(begun, node) for begun, node in before.get(number, [])]
+        moved.append(len(steps))
         steps.append(step)
         under_way += _append(steps, after.get(number, []))
     steps += [Wait(begun, node) for begun, node in before.get(count, [])]
     steps += [Wait(begun) for begun in under_way]
-    return replace(executable, steps=tuple(steps), info={**executable.info, "rank": dict(facts)})
+    concurrent = tuple(group.moved(moved) for group in executable.concurrent)
+    info = {**executable.info, "rank": dict(facts)}
+    return replace(executable, steps=tuple(steps), concurrent=concurrent, info=info)
 
 
 def _append(steps: list[Step], more: Sequence[Collective]) -> list[int]:

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from burnish.driver.concurrent import side_by_side
 from burnish.driver.recompute import call_seconds, training_step
 from burnish.driver.stages import Built, Compilation, KernelStage, MessageStage, NestedStage, RepeatStage
 from burnish.errors import PlanError
@@ -259,7 +260,8 @@ class _Unrolled:
             made.reference, graph, tuple(self.steps), self.layouts, self.constants, self.pieces, self.views, made.target
         )
         sources = {name: source for name, (source, _) in self.inputs.items()}
-        return DeviceProgram(update.rank, graph, (), (), boxes, update.states, update.outputs, sources), whole_made
+        program = DeviceProgram(update.rank, graph, (), (), boxes, update.states, update.outputs, sources)
+        return program, side_by_side(whole_made)
 
     def _update(self, update: DeviceProgram, made: Compilation) -> None:
         """The steps of the update, what they send behind those that make it, receipts before what reads them."""

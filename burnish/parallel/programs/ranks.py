@@ -10,6 +10,7 @@ from typing import Any
 
 from burnish.driver.assembly import assemble, live_values, pack_parameters
 from burnish.driver.compilation import MakeKernel, Progress, compile_kernels
+from burnish.driver.concurrent import side_by_side
 from burnish.driver.recompute import call_seconds, kept_in_order, recomputation_facts
 from burnish.driver.stages import Compilation, MessageStage
 from burnish.errors import ParameterError, PlanError
@@ -186,6 +187,8 @@ def _within(program: DeviceProgram, made: Compilation, memory: int) -> tuple[Com
     needed = device_memory(program, made)
     if kept_bytes(needed) <= memory:
         return made, None
+    if made.concurrent:  # one after another they work on less
+        return _within(program, replace(made, concurrent=()), memory)
     own = kept_in_order(made, call_seconds(made.graph, made.target))
     budget = memory - kept_bytes(needed) + needed["arena"]
     try:
@@ -216,20 +219,36 @@ def in_order(made: Compilation, graph: Graph) -> Compilation:
             if name in producer:
                 keys[producer[name]] = min(keys[producer[name]], keys[number])
     order = sorted(range(len(groups)), key=lambda number: (keys[number], number))
-    return replace(made, steps=tuple(made.steps[number] for number in order), concurrent=())
+    return between_messages(replace(made, steps=tuple(made.steps[number] for number in order), concurrent=()))
+
+
+def between_messages(made: Compilation) -> Compilation:
+    """The compilation with kernels side by side that no message has to come or go between."""
+    points = message_points(made)
+    calls = [number for number, step in enumerate(made.steps) if not isinstance(step, Group)]
+    begins = {calls[at] for at in points.read if at is not None}
+    begins |= {calls[at] + 1 for at in points.written if at is not None}
+    return side_by_side(made, begins)
 
 
 def message_points(made: Compilation) -> Points:
-    """Message positions in a compilation: steps that write the outputs, and read the inputs, that callers give."""
+    """Message positions in a compilation: steps that write the outputs, and read the inputs, that callers give; of
+    those side by side the last and the first.
+    """
     graph = made.graph
     home = live_values(made)[2]
     written: dict[str, int] = {}
     read: dict[str, int] = {}
-    for number, step in enumerate(made.calls):
+    number = 0  # among the calls
+    for at, step in enumerate(made.steps):
+        if isinstance(step, Group):
+            continue
+        first, last = made.spans.get(at, (at, at))
         for name in step.group.outputs:
-            written[home.get(name, Place(name)).buffer] = number
+            written[home.get(name, Place(name)).buffer] = number + last - at
         for name in step.group.inputs:
-            read.setdefault(home.get(name, Place(name)).buffer, number)
+            read.setdefault(home.get(name, Place(name)).buffer, number + first - at)
+        number += 1
     after = {state.output for state in graph.states.values()}
     outputs = [name for i, name in enumerate(graph.outputs) if i not in after]
     inputs = [name for name in graph.inputs if name not in graph.states]
