@@ -10,9 +10,11 @@ import pytest
 from burnish.comm import Comm, launch
 from burnish.driver import concurrent
 from burnish.machines.target import host
+from burnish.parallel.programs import side_by_side
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import Stages, TensorSplits
-from burnish.parallel.programs.ranks import RankPrograms, kept_bytes, rank_programs
+from burnish.parallel.programs.ranks import RankPrograms, rank_programs
+from burnish.parallel.programs.side_by_side import arena_bytes
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
 from burnish.runtime.module import Module
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of
@@ -25,15 +27,15 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrent, "GAIN", -1e9)
 
 
-def made_of(name: str, kind: str, memory: int | None = None) -> RankPrograms:
+def made_of(name: str, kind: str) -> RankPrograms:
     """The programs of two devices for a step of training."""
     model = NETWORKS[name]()
     plan: TensorSplits | Stages
     if kind == "pipeline":
-        plan = replace(staged(model, 2, 2, 2), memory=memory)
+        plan = staged(model, 2, 2, 2)
     else:
         splits = random_splits(step_of(model), [node.outputs[0] for node in model.nodes], 2, seed=11)
-        plan = TensorSplits(splits, memory=memory)
+        plan = TensorSplits(splits)
     return rank_programs(model, TRAIN, plan, 2, replace(host(), cores=16))
 
 
@@ -87,12 +89,14 @@ def test_no_message_is_waited_for_earlier_or_sent_later(always: None, monkeypatc
         assert sent and all(messages(own, "send")[tag] <= before for tag, before in sent.items())
 
 
-def test_a_device_without_room_runs_one_after_another(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = made_of("attention", "splits")
+@pytest.mark.parametrize(("name", "kind"), [("attention", "splits"), ("mlp", "pipeline")])
+def test_they_need_no_more_memory(name: str, kind: str, always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = made_of(name, kind).made
     with monkeypatch.context() as patch:
         patch.setattr(concurrent, "MOST", 1)
-        room = max(map(kept_bytes, made_of("attention", "splits").memory))
-    assert max(map(kept_bytes, wide.memory)) > room
-    tight = made_of("attention", "splits", room)
-    assert max(map(kept_bytes, tight.memory)) <= room
-    assert any(made.concurrent for made in wide.made) and not all(made.concurrent for made in tight.made)
+        alone = made_of(name, kind).made
+    assert all(map(arena_bytes, alone)) and not any(made.concurrent for made in alone)
+    for own, before in zip(found, alone, strict=True):
+        assert own.concurrent and arena_bytes(own) <= arena_bytes(before)
+    if kind == "splits":  # those that need more are left out
+        assert any(arena_bytes(side_by_side.side_by_side(made)) > arena_bytes(made) for made in alone)

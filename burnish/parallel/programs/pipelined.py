@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 
-from burnish.driver.concurrent import side_by_side
 from burnish.driver.recompute import call_seconds, training_step
 from burnish.driver.stages import Built, Compilation, KernelStage, MessageStage, NestedStage, RepeatStage
 from burnish.errors import PlanError
@@ -23,6 +22,7 @@ from burnish.memory.pieces import Place
 from burnish.ops.part import Box, whole
 from burnish.parallel.programs.plans import Stages
 from burnish.parallel.programs.program import DeviceProgram, programs
+from burnish.parallel.programs.side_by_side import between_messages
 from burnish.parallel.programs.stages import (
     StageEdge,
     StageGraph,
@@ -261,7 +261,7 @@ class _Unrolled:
         )
         sources = {name: source for name, (source, _) in self.inputs.items()}
         program = DeviceProgram(update.rank, graph, (), (), boxes, update.states, update.outputs, sources)
-        return program, side_by_side(whole_made)
+        return program, between_messages(whole_made)
 
     def _update(self, update: DeviceProgram, made: Compilation) -> None:
         """The steps of the update, what they send behind those that make it, receipts before what reads them."""

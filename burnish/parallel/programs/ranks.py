@@ -8,22 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from burnish.driver.assembly import assemble, live_values, pack_parameters
+from burnish.driver.assembly import assemble, pack_parameters
 from burnish.driver.compilation import MakeKernel, Progress, compile_kernels
-from burnish.driver.concurrent import side_by_side
 from burnish.driver.recompute import call_seconds, kept_in_order, recomputation_facts
 from burnish.driver.stages import Compilation, MessageStage
 from burnish.errors import ParameterError, PlanError
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
-from burnish.loops.sizes import hinted
 from burnish.machines.target import Target
-from burnish.memory.pieces import Place
-from burnish.memory.share import plan as place
-from burnish.parallel.programs.messages import Points, check_messages, with_messages
+from burnish.parallel.programs.messages import check_messages, with_messages
 from burnish.parallel.programs.pipelined import pipeline_programs
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.program import BUCKET, DeviceProgram, facts_of, programs
+from burnish.parallel.programs.side_by_side import arena_bytes, between_messages, message_points
 from burnish.pipeline import kernel as kernels
 from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.executable import Executable
@@ -152,14 +149,13 @@ def plan_memory(
 
 def device_memory(program: DeviceProgram, made: Compilation) -> dict[str, int]:
     """Bytes of a device's program by use, of which those of the arena are as it will be placed."""
-    intervals, pairs, _ = live_values(made)
     params, _ = pack_parameters(made.stages, made.constants)
     graph = program.graph
     states = {graph.outputs[state.output] for state in graph.states.values()}
     received = {message.tensor for message in program.receipts}
     moved = [*received, *(name for name in dict.fromkeys(graph.outputs) if name not in states)]
     return {
-        "arena": place([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs).arena_bytes,
+        "arena": arena_bytes(made),
         "params": params.nbytes,
         "state": sum(round_up(graph.types[name].nbytes, ALIGNMENT) for name in graph.states),
         "messages": sum(graph.types[name].nbytes for name in moved) + _under_way(made),
@@ -187,8 +183,6 @@ def _within(program: DeviceProgram, made: Compilation, memory: int) -> tuple[Com
     needed = device_memory(program, made)
     if kept_bytes(needed) <= memory:
         return made, None
-    if made.concurrent:  # one after another they work on less
-        return _within(program, replace(made, concurrent=()), memory)
     own = kept_in_order(made, call_seconds(made.graph, made.target))
     budget = memory - kept_bytes(needed) + needed["arena"]
     try:
@@ -220,37 +214,3 @@ def in_order(made: Compilation, graph: Graph) -> Compilation:
                 keys[producer[name]] = min(keys[producer[name]], keys[number])
     order = sorted(range(len(groups)), key=lambda number: (keys[number], number))
     return between_messages(replace(made, steps=tuple(made.steps[number] for number in order), concurrent=()))
-
-
-def between_messages(made: Compilation) -> Compilation:
-    """The compilation with kernels side by side that no message has to come or go between."""
-    points = message_points(made)
-    calls = [number for number, step in enumerate(made.steps) if not isinstance(step, Group)]
-    begins = {calls[at] for at in points.read if at is not None}
-    begins |= {calls[at] + 1 for at in points.written if at is not None}
-    return side_by_side(made, begins)
-
-
-def message_points(made: Compilation) -> Points:
-    """Message positions in a compilation: steps that write the outputs, and read the inputs, that callers give; of
-    those side by side the last and the first.
-    """
-    graph = made.graph
-    home = live_values(made)[2]
-    written: dict[str, int] = {}
-    read: dict[str, int] = {}
-    number = 0  # among the calls
-    for at, step in enumerate(made.steps):
-        if isinstance(step, Group):
-            continue
-        first, last = made.spans.get(at, (at, at))
-        for name in step.group.outputs:
-            written[home.get(name, Place(name)).buffer] = number + last - at
-        for name in step.group.inputs:
-            read.setdefault(home.get(name, Place(name)).buffer, number + first - at)
-        number += 1
-    after = {state.output for state in graph.states.values()}
-    outputs = [name for i, name in enumerate(graph.outputs) if i not in after]
-    inputs = [name for name in graph.inputs if name not in graph.states]
-    places = [home.get(name, Place(name)).buffer for name in outputs]
-    return Points([written.get(place) for place in places], [read.get(name) for name in inputs])
