@@ -14,13 +14,17 @@ import pytest
 import burnish as bn
 from burnish.driver import compilation, concurrent
 from burnish.driver.compilation import compile_kernels, make_module
+from burnish.driver.recompute import trained_within
 from burnish.driver.stages import Compilation
 from burnish.errors import VerificationError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
 from burnish.machines.target import host
+from burnish.pipeline.plan import DEFAULTS
 from burnish.runtime.executable import Executable, KernelCall
 from burnish.runtime.module import Module
+from burnish.train.optimizers import SGD
+from burnish.train.step import Train, training_graph
 
 RANDOM = np.random.default_rng(3)
 
@@ -73,6 +77,25 @@ def given(graph: Graph) -> list[np.ndarray]:
 def outputs(module: Callable[..., object], values: list[np.ndarray]) -> list[np.ndarray]:
     found = module(*values)
     return [np.array(a) for a in (found if isinstance(found, tuple) else (found,))]  # type: ignore[arg-type]
+
+
+def test_a_step_of_training_in_no_more_memory(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = GraphBuilder()
+    x = g.input("x", (8, 24))
+    hidden = [g.add("relu", g.add("matmul", x, g.constant(weight(24, 32), f"w{i}"))) for i in range(2)]
+    model = g.build(g.add("matmul", g.add("mul", *hidden), g.constant(weight(32, 5), "v")))
+    step = training_graph(model, Train("softmax_cross_entropy", SGD(0.1)))
+    made = compile_kernels(step, replace(host(), cores=16))
+    together = trained_within(made, None, DEFAULTS, 3)
+    monkeypatch.setattr(concurrent, "MOST", 1)
+    alone = trained_within(made, None, DEFAULTS, 3)
+    assert together.executable.concurrent and not alone.executable.concurrent
+    assert together.memory["arena"] <= alone.memory["arena"]
+    batch = RANDOM.standard_normal((8, 24), dtype=np.float32), RANDOM.integers(0, 5, 8)
+    for _ in range(3):
+        np.testing.assert_array_equal(together(*batch), alone(*batch))
+    for name in alone.state:
+        np.testing.assert_array_equal(together.state[name], alone.state[name])
 
 
 @pytest.mark.parametrize("threads", [1, 3, 16])

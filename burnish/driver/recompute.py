@@ -14,6 +14,7 @@ from burnish import ops
 from burnish.driver.assembly import live_values, make_module
 from burnish.driver.nested import buffers_of as nested_buffers
 from burnish.driver.rounds import buffers_of
+from burnish.driver.side_by_side import side_by_side_within
 from burnish.driver.stages import (
     Built,
     Compilation,
@@ -96,7 +97,7 @@ def trained_within(
     """
     step = training_step(made, call_seconds(made.graph, made.target, choices))
     if budget is None:
-        return make_module(step.made, threads)
+        return make_module(step.made if made.graph.dims else side_by_side_within(step.made), threads)
     found = wanted(step.planner(), budget)
     ordered = step.ordered(found.order)
     module, ends = make_module(ordered, threads), upper_ends(made.graph.dims)

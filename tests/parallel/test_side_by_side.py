@@ -9,12 +9,11 @@ import pytest
 
 from burnish.comm import Comm, launch
 from burnish.driver import concurrent
+from burnish.driver.side_by_side import arena_bytes
 from burnish.machines.target import host
-from burnish.parallel.programs import side_by_side
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.ranks import RankPrograms, rank_programs
-from burnish.parallel.programs.side_by_side import arena_bytes
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
 from burnish.runtime.module import Module
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of
@@ -99,4 +98,4 @@ def test_they_need_no_more_memory(name: str, kind: str, always: None, monkeypatc
     for own, before in zip(found, alone, strict=True):
         assert own.concurrent and arena_bytes(own) <= arena_bytes(before)
     if kind == "splits":  # those that need more are left out
-        assert any(arena_bytes(side_by_side.side_by_side(made)) > arena_bytes(made) for made in alone)
+        assert any(arena_bytes(concurrent.side_by_side(made)) > arena_bytes(made) for made in alone)

@@ -11,6 +11,7 @@ from typing import Any
 from burnish.driver.assembly import assemble, pack_parameters
 from burnish.driver.compilation import MakeKernel, Progress, compile_kernels
 from burnish.driver.recompute import call_seconds, kept_in_order, recomputation_facts
+from burnish.driver.side_by_side import arena_bytes
 from burnish.driver.stages import Compilation, MessageStage
 from burnish.errors import ParameterError, PlanError
 from burnish.graph.fuse import Group
@@ -20,7 +21,7 @@ from burnish.parallel.programs.messages import check_messages, with_messages
 from burnish.parallel.programs.pipelined import pipeline_programs
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.program import BUCKET, DeviceProgram, facts_of, programs
-from burnish.parallel.programs.side_by_side import arena_bytes, between_messages, message_points
+from burnish.parallel.programs.side_by_side import between_messages, message_points
 from burnish.pipeline import kernel as kernels
 from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.executable import Executable

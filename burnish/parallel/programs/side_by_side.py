@@ -1,27 +1,13 @@
-"""Kernels side by side in the program of a device: between its messages, and in no more memory."""
+"""Kernels side by side in the program of a device: between its messages."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
-
 from burnish.driver.assembly import live_values
-from burnish.driver.concurrent import side_by_side
-from burnish.driver.stages import Compilation, ConcurrentStages
+from burnish.driver.side_by_side import side_by_side_within
+from burnish.driver.stages import Compilation
 from burnish.graph.fuse import Group
-from burnish.loops.sizes import hinted
-from burnish.memory.lifetimes import live_bytes
 from burnish.memory.pieces import Place
-from burnish.memory.share import plan as place
 from burnish.parallel.programs.messages import Points
-
-ROUNDS = 4  # tries to find kernels that leave the arena as it is
-
-
-def arena_bytes(made: Compilation) -> int:
-    """Bytes of the arena, of open sizes at their hints."""
-    intervals, pairs, _ = live_values(made)
-    return place([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs).arena_bytes
 
 
 def message_points(made: Compilation) -> Points:
@@ -57,32 +43,4 @@ def between_messages(made: Compilation) -> Compilation:
     calls = [number for number, step in enumerate(made.steps) if not isinstance(step, Group)]
     begins = {calls[at] for at in points.read if at is not None}
     begins |= {calls[at] + 1 for at in points.written if at is not None}
-    room = 0
-    for _ in range(ROUNDS):
-        found = side_by_side(made, begins)
-        if not found.concurrent:
-            break
-        room = room or arena_bytes(made)
-        if arena_bytes(found) <= room:
-            return found
-        begins |= _joined_at_the_peak(made, found)
-    return made
-
-
-def _joined_at_the_peak(made: Compilation, found: Compilation) -> Collection[int]:
-    """The numbers of the steps that were moved beside others, where then more bytes are live than ever in ``made``; or
-    else where most are.
-    """
-    live, before = (
-        live_bytes([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
-        for intervals, pairs, _ in map(live_values, (found, made))
-    )
-
-    def most(group: ConcurrentStages) -> int:
-        return max(live[group.first : group.last + 1], default=0)
-
-    peak = max(before, default=0)
-    over = [group for group in found.concurrent if most(group) > peak]
-    over = over or [max(found.concurrent, key=most)]
-    numbers = {id(step): number for number, step in enumerate(made.steps)}
-    return {numbers[id(step)] for group in over for step in found.steps[group.first + 1 : group.last + 1]}
+    return side_by_side_within(made, begins)
