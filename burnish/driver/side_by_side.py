@@ -12,7 +12,7 @@ from burnish.loops.sizes import hinted
 from burnish.memory.lifetimes import live_bytes
 from burnish.memory.share import plan as place
 
-ROUNDS = 4  # tries to find kernels that leave the arena as it is
+ROUNDS = 6  # tries to find kernels that leave the arena as it is
 
 
 def arena_bytes(made: Compilation) -> int:
@@ -40,7 +40,7 @@ def side_by_side_within(made: Compilation, begins: Collection[int] = ()) -> Comp
 
 def _joined_at_the_peak(made: Compilation, found: Compilation) -> Collection[int]:
     """The numbers of the steps that were moved beside others, where then more bytes are live than ever in ``made``; or
-    else where most are, half of them.
+    else where most are, a quarter of them.
     """
     live, before = (
         live_bytes([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
@@ -52,6 +52,6 @@ def _joined_at_the_peak(made: Compilation, found: Compilation) -> Collection[int
 
     peak = max(before, default=0)
     over = [group for group in found.concurrent if most(group) > peak]
-    over = over or sorted(found.concurrent, key=most)[len(found.concurrent) // 2 :]
+    over = over or sorted(found.concurrent, key=most)[3 * len(found.concurrent) // 4 :]
     numbers = {id(step): number for number, step in enumerate(made.steps)}
     return {numbers[id(step)] for group in over for step in found.steps[group.first + 1 : group.last + 1]}
