@@ -19,7 +19,7 @@ from burnish.machines.target import Target
 from burnish.ops import is_opaque
 from burnish.ops.classify import flops
 from burnish.pipeline.kernel import task_key
-from burnish.pipeline.plan import KernelPlan, make_task, plan_kernels
+from burnish.pipeline.plan import KernelPlan, plan_kernels, plan_task
 from burnish.tune.space import Alternative, TuningSpace
 
 
@@ -50,7 +50,6 @@ def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTa
 def _add_tasks(tasks: dict[str, TuningTask], reference: Graph, target: Target, exact: bool, times: int) -> None:
     """Adds the kernels of an optimized graph that the model runs ``times`` times; those of bodies that repeat, too."""
     made = plan_kernels(reference, target, exact)
-    constants = dict(made.graph.constants)
     nodes = {name: node for node in reference.nodes for name in node.outputs}
     for group in made.groups:
         first_node = group.nodes[0]
@@ -62,7 +61,7 @@ def _add_tasks(tasks: dict[str, TuningTask], reference: Graph, target: Target, e
             _add_tasks(tasks, body, target, exact, times)
         if not made.computes(group) or is_opaque(first_node.op):
             continue
-        own = make_task(made, group, constants)[0]
+        own = plan_task(made, group, made.graph.constants).task
         node = nodes.get(group.anchor.outputs[0]) if group.anchor else None
         known = node is not None and len(node.inputs) > 1 and node.inputs[1] in reference.constants
         found = alternatives(reference, node, target) if node and known and not exact else []
@@ -102,7 +101,7 @@ def _by_algorithm(chosen: Estimate, made: KernelPlan, group: Group, reference: G
     changed = [anchor if member is group.anchor else member for member in made.graph.nodes]
     graph = made.graph.with_nodes(changed, types=types, constants=constants)
     variant = replace(made, graph=graph)
-    return make_task(variant, replace(group, nodes=members, inputs=inputs, anchor=anchor), constants)[0]
+    return plan_task(variant, replace(group, nodes=members, inputs=inputs, anchor=anchor), constants).task
 
 
 def _join(group: Group, ways: Mapping[str, KernelTask], own: KernelTask, target: Target) -> TuningTask:
