@@ -9,7 +9,7 @@ are ordered by time, not by layer: between two segments only the states of all l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -60,22 +60,20 @@ def in_segments(graph: Graph) -> TimeSegments | None:
 
 
 def times(graph: Graph) -> dict[str, int]:
-    """The time of every tensor that a recurrence computes: the most reads of one shared weight on a path to it, or
-    rounds of one body.
+    """The time of every tensor that a recurrence computes: the most reads of one shared weight on a path to it, one in
+    each round of a body; of rounds that read none, these themselves.
     """
-    weights = _shared_weights(graph)
+    uses = _weights(graph)
+    shared = {name for name, count in uses.items() if count >= LEAST}
     counts: dict[str, dict[Hashable, int]] = {}
     for node in graph.nodes:
         found: dict[Hashable, int] = {}
         for name in node.inputs:
             for weight, count in counts.get(name, {}).items():
                 found[weight] = max(found.get(weight, 0), count)
-        for name in weights.intersection(node.inputs):
-            found[name] = found.get(name, 0) + 1
         rounds = known_rounds(graph, node)
-        if rounds:
-            body = ("rounds", operands_of(node).fixed)
-            found[body] = found.get(body, 0) + rounds
+        for weight in _read_in_rounds(node, uses, counts) if rounds else shared.intersection(node.inputs):
+            found[weight] = found.get(weight, 0) + (rounds or 1)
         if found:
             counts.update(dict.fromkeys(node.outputs, found))
     most: dict[Hashable, int] = {}
@@ -85,8 +83,20 @@ def times(graph: Graph) -> dict[str, int]:
     return {name: max(found) for name, found in recurrent.items() if found}
 
 
-def _shared_weights(graph: Graph) -> set[str]:
-    """States of several floating-point numbers, and what depends on these alone, that several other nodes read."""
+def _read_in_rounds(
+    node: Node, weights: Collection[str], counts: Mapping[str, Mapping[Hashable, int]]
+) -> Collection[Hashable]:
+    """The weights that every round of a body reads. Without any: the body, and the first node of those that hand its
+    states on to one another; another node with that body is another recurrence.
+    """
+    own, body = operands_of(node), node.attrs["body"]
+    read = [name for name in dict.fromkeys(own.fixed) if name in weights]
+    before = [key for name in own.states for key in counts.get(name, ()) if isinstance(key, tuple) and key[1] == body]
+    return read or before[-1:] or [(node.outputs[0], body)]
+
+
+def _weights(graph: Graph) -> Counter[str]:
+    """States of several floating-point numbers, and what depends on these alone: how many other nodes read each."""
     lasting = GraphBuilder.of(graph).lasting()
     fixed = {n for n in graph.states if graph.types[n].dtype in FLOATS and graph.types[n].size > 1}
     uses: Counter[str] = Counter()
@@ -95,7 +105,7 @@ def _shared_weights(graph: Graph) -> set[str]:
             uses.update({*node.inputs})
         elif fixed.intersection(node.inputs):
             fixed.update(node.outputs)
-    return {name for name in fixed if uses[name] >= LEAST}
+    return Counter({name: uses[name] for name in fixed})
 
 
 def _ordered(graph: Graph, segments: dict[str, int]) -> TimeSegments:

@@ -183,6 +183,48 @@ def with_rounds(layers: int = 2, steps: int = STEPS, reverse: bool = False, rows
     return b.build(b.add("add", total, b.add("reduce_sumsq", x, keepdims=False)))
 
 
+@pytest.mark.parametrize("how", ["no weights", "constants", "in parts"])
+def test_stacked_rounds_are_recurrences_of_their_own(how: str) -> None:
+    """Rounds that read no weight, or constants alone: what the second layer has computed after t rounds, not 2 t."""
+    b = GraphBuilder()
+    x, given = b.input("x", (STEPS, ROWS, WIDTH)), ()
+    if how == "constants":
+        given = (b.constant(np.full((ROWS, WIDTH), 0.5, "f4")),)
+    b.state("w", np.eye(WIDTH, dtype="f4"))  # the model has a weight
+
+    def step(inner: GraphBuilder, names: Sequence[str]) -> Sequence[str]:
+        return [inner.add("tanh", inner.add("add", names[0], inner.add("mul", names[1], names[-1])))]
+
+    parts = 4 if how == "in parts" else 1
+    for layer in range(2):
+        state, found = b.add("expand", b.constant(0.5), shape=(ROWS, WIDTH)), []
+        for k in range(parts):
+            own = b.add("slice", x, starts=(k * STEPS // parts, 0, 0), extents=(STEPS // parts, ROWS, WIDTH))
+            (results,) = add_rounds(b, step, Operands((state,), (own,), given), (0,), False)
+            last = b.add("slice", results, starts=(STEPS // parts - 1, 0, 0), extents=(1, ROWS, WIDTH))
+            state = b.add("reshape", last, shape=(ROWS, WIDTH))
+            found.append(results)
+        x = b.add("concat", *found, axis=0, name=f"layer{layer}")
+    found = times(b.build(b.add("reduce_sum", b.add("matmul", x, "w"), keepdims=False)))
+    assert (found["layer0"], found["layer1"]) == (STEPS, STEPS)
+
+
+def test_rounds_that_share_a_weight_are_one_recurrence() -> None:
+    """As the steps are that read it one by one, whatever else the bodies do or read."""
+    b = GraphBuilder()
+    x, u = b.input("x", (STEPS, ROWS, WIDTH)), weight(b, "u", WIDTH, WIDTH)
+    for op, other in (("tanh", weight(b, "v", WIDTH)), ("sigmoid", weight(b, "w", WIDTH))):
+
+        def step(inner: GraphBuilder, names: Sequence[str], op: str = op) -> Sequence[str]:
+            product = inner.add("add", inner.add("matmul", names[0], names[2]), names[3])
+            return [inner.add(op, inner.add("add", names[1], product))]
+
+        first = b.add("expand", b.constant(0.5), shape=(ROWS, WIDTH))
+        (x,) = add_rounds(b, step, Operands((first,), (x,), (u, other)), (0,), False)
+    found = times(b.build(b.add("identity", x, name="y"), b.add("reduce_sum", x, keepdims=False)))
+    assert found["y"] == 2 * STEPS
+
+
 @pytest.mark.parametrize("steps", [STEPS, STEPS + 3])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rounds_of_a_body_are_divided(steps: int, reverse: bool) -> None:
