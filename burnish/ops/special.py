@@ -1,4 +1,5 @@
-"""Special functions, element-wise: the inverse error function, the logarithm of gamma, and its derivative.
+"""Special functions, element-wise: the complementary and the inverse error function, the logarithm of gamma, and its
+derivative.
 
 They are computed in float64, whatever the tensor's dtype is: differences of large terms would leave few digits.
 """
@@ -7,15 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, Expr, all_of, cast, equal, math, select, wrap
+from burnish.loops.expr import FLOATS, Expr, all_of, cast, equal, math, maximum, minimum, select, wrap
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.elementwise import times
-from burnish.ops.operator import Application, Gradient, Operator, differentiated, named_operator, require_input
+from burnish.ops.operator import Application, Gradient, Operator, differentiated, internal, named_operator, require_input
 
 PI = 3.141592653589793
 INFINITY = float("inf")
 SHIFT = 8  # steps of the recurrence until an asymptotic series holds for float64
 
+# Error functions of FreeBSD's msun, s_erf.c (Sun Microsystems 1993): numerators and denominators, highest power first:
+# of erf(x) / x - 1 in x² up to 0.84375, of erf(x) - ERF_ONE in x - 1 up to 1.25, and of log(x erfc(x)) + x² + 0.5625 in
+# 1 / x² up to 1 / 0.35, and beyond.
+_ERF_NEAR = (
+    (-2.37630166566501626084e-05, -5.77027029648944159157e-03, -2.84817495755985104766e-02,
+     -3.25042107247001499370e-01, 1.28379167095512558561e-01),
+    (-3.96022827877536812320e-06, 1.32494738004321644526e-04, 5.08130628187576562776e-03,
+     6.50222499887672944485e-02, 3.97917223959155352819e-01, 1.0),
+)  # fmt: skip
+ERF_ONE = 8.45062911510467529297e-01
+_ERF_MIDDLE = (
+    (-2.16637559486879084300e-03, 3.54783043256182359371e-02, -1.10894694282396677476e-01,
+     3.18346619901161753674e-01, -3.72207876035701323847e-01, 4.14856118683748331666e-01,
+     -2.36211856075265944077e-03),
+    (1.19844998467991074170e-02, 1.36370839120290507362e-02, 1.26171219808761642112e-01,
+     7.18286544141962662868e-02, 5.40397917702171048937e-01, 1.06420880400844228286e-01, 1.0),
+)  # fmt: skip
+_ERFC_FAR = (
+    (-9.81432934416914548592e+00, -8.12874355063065934246e+01, -1.84605092906711035994e+02,
+     -1.62396669462573470355e+02, -6.23753324503260060396e+01, -1.05586262253232909814e+01,
+     -6.93858572707181764372e-01, -9.86494403484714822705e-03),
+    (-6.04244152148580987438e-02, 6.57024977031928170135e+00, 1.08635005541779435134e+02,
+     4.29008140027567833386e+02, 6.45387271733267880336e+02, 4.34565877475229228821e+02,
+     1.37657754143519042600e+02, 1.96512716674392571292e+01, 1.0),
+)  # fmt: skip
+_ERFC_FARTHER = (
+    (-4.83519191608651397019e+02, -1.02509513161107724954e+03, -6.37566443368389627722e+02,
+     -1.60636384855821916062e+02, -1.77579549177547519889e+01, -7.99283237680523006574e-01,
+     -9.86494292470009928597e-03),
+    (-2.24409524465858183362e+01, 4.74528541206955367215e+02, 2.55305040643316442583e+03,
+     3.19985821950859553908e+03, 1.53672958608443695994e+03, 3.25792512996573918826e+02,
+     3.03380607434824582924e+01, 1.0),
+)  # fmt: skip
 # Wichura, Algorithm AS 241 (1988), PPND16: numerators and denominators of the normal quantile, highest power first.
 _CENTRAL = (
     (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
@@ -49,6 +83,39 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 def _quotient(x: Expr, parts: Sequence[Sequence[float]]) -> Expr:
     return _polynomial(x, parts[0]) / _polynomial(x, parts[1])
+
+
+def _bell(x: Expr, less: Expr | float = 0.0) -> Expr:
+    """``exp(less - x²)``: the leading 24 digits of x have an exact square, whose rounding would be thousands of ulps."""
+    high = cast("float64", cast("float32", x))
+    return math("exp", -(high * high)) * math("exp", (high - x) * (high + x) + less)
+
+
+def _erfc(x: Expr) -> Expr:
+    """1 - erf(x), without the difference where it is small."""
+    size = math("abs", x)
+    near = select(size < 0.84375, x, 0.0)
+    part = near * _quotient(near * near, _ERF_NEAR)
+    value = select(x < 0.25, 1.0 - (near + part), 0.5 - (part + (near - 0.5)))
+    middle = _quotient(select(size < 1.25, size, 1.0) - 1.0, _ERF_MIDDLE)
+    middle = select(x > 0.0, (1.0 - ERF_ONE) - middle, 1.0 + (ERF_ONE + middle))
+    far = minimum(maximum(size, 1.25), 28.0)
+    square = 1.0 / (far * far)
+    tail = select(far < 1.0 / 0.35, _quotient(square, _ERFC_FAR), _quotient(square, _ERFC_FARTHER))
+    tail = _bell(far, tail - 0.5625) / far
+    tail = select(x > 0.0, tail, 2.0 - tail)
+    return select(size < 0.84375, value, select(size < 1.25, middle, select(size >= 1.25, tail, x)))  # NaN stays
+
+
+def _erfc_slope(x: Expr) -> Expr:
+    return _bell(minimum(math("abs", x), 28.0)) * (-2.0 / PI**0.5)
+
+
+def _erfc_slope_gradient(a: Application) -> list[str | None]:
+    """``-2 x y dy``."""
+    assert a.seeds[0] is not None
+    slope = a.add("mul", a.add("mul", a.inputs[0], a.emit.constant(-2.0, dtype=a.types[0][1])), a.outputs[0])
+    return [a.add("mul", a.seeds[0], slope)]
 
 
 def _erfinv(x: Expr) -> Expr:
@@ -124,6 +191,10 @@ def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: 
 
 
 OPERATORS = (
+    _operator("erfc", "complement of the error function, ``1 - erf(x)``", _erfc, times("erfc_slope")),
+    *internal(
+        _operator("erfc_slope", "slope of erfc, ``-2 / sqrt(pi) exp(-x²)``", _erfc_slope, _erfc_slope_gradient)
+    ),
     _operator("erfinv", "inverse of the error function", _erfinv, _erfinv_gradient),
     _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, times("digamma")),
     _operator("digamma", "derivative of the logarithm of the gamma function", _digamma, "derived"),

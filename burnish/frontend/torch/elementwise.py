@@ -12,7 +12,7 @@ from burnish.frontend.torch.context import Ref, TorchContext, Translator
 UNARY = {  # one to one, of floats: integers become the result's dtype first
     "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "exp": "exp", "log": "log", "sqrt": "sqrt",
     "rsqrt": "rsqrt", "neg": "neg", "abs": "abs", "sin": "sin", "cos": "cos", "sinh": "sinh", "cosh": "cosh",
-    "erf": "erf", "silu": "silu", "hardswish": "hard_swish", "mish": "mish", "reciprocal": "reciprocal",
+    "erf": "erf", "erfc": "erfc", "silu": "silu", "hardswish": "hard_swish", "mish": "mish", "reciprocal": "reciprocal",
     "expm1": "expm1", "log1p": "log1p", "erfinv": "erfinv", "lgamma": "lgamma", "digamma": "digamma",
     **{name: name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
 }  # fmt: skip
@@ -66,11 +66,6 @@ def _exp2(c: TorchContext, x: Ref) -> Ref:
 def _tan(c: TorchContext, x: Ref) -> Ref:
     y = c.real(x)
     return c.add("div", c.add("sin", y), c.add("cos", y))
-
-
-def _erfc(c: TorchContext, x: Ref) -> Ref:
-    y = c.real(x)
-    return c.add("sub", c.scalar(1, y), c.add("erf", y))
 
 
 def _square(c: TorchContext, x: Ref) -> Ref:
@@ -428,7 +423,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.trunc": _trunc, "aten.sign": _sign, "aten.sgn": _sign, "aten.frac": _frac,
     "aten.exp2": _exp2,
     "aten.log2": partial(_scaled, "log", 1 / math.log(2)), "aten.log10": partial(_scaled, "log", 1 / math.log(10)),
-    "aten.tan": _tan, "aten.erfc": _erfc, "aten.square": _square, "aten.isnan": _isnan, "aten.isinf": _isinf,
+    "aten.tan": _tan, "aten.square": _square, "aten.isnan": _isnan, "aten.isinf": _isinf,
     "aten.isfinite": _isfinite, "aten.nan_to_num": _nan_to_num, "aten.logical_not": _not,
     "aten.bitwise_not": _bitwise_not, "aten.gelu": _gelu, "aten.leaky_relu": _leaky_relu, "aten.elu": _elu,
     "aten.celu": _celu, "aten.selu": _selu, "aten.softplus": _softplus, "aten.log_sigmoid": _log_sigmoid,

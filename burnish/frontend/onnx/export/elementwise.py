@@ -50,6 +50,10 @@ def _log1p(w: Writer, n: ExportedNode) -> str:
     return w.emit("Where", exact, x, value)
 
 
+def _erfc(w: Writer, n: ExportedNode) -> str:
+    return w.emit("Sub", w.scalar(1, n.inputs[0]), w.emit("Erf", n.inputs[0]))
+
+
 def _logaddexp(w: Writer, n: ExportedNode) -> str:
     """The greater one, and ``log(1 + base^-d)`` of their distance d, by Softplus."""
     a, b = n.inputs
@@ -127,6 +131,7 @@ EXPORTERS: Mapping[str, Exporter] = {
     "clip": _clip,
     "expm1": _expm1,
     "log1p": _log1p,
+    "erfc": _erfc,
     "logaddexp": _logaddexp,
     "cast": _cast,
 }
