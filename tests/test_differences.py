@@ -53,8 +53,9 @@ def distances(b: GraphBuilder, x: str, y: str) -> str:
 CASES: dict[str, tuple[tuple[int, int], Make]] = {
     "log-softmax of one": ((64, 1), lambda b, x, y: b.add("log_softmax", b.add("mul", x, y), axis=1)),
     "log-softmax of one, outer": ((1, 40), lambda b, x, y: b.add("log_softmax", b.add("mul", x, y), axis=0)),
-    "maximum": ((33, 17), without("max")), "minimum": ((33, 17), without("min")), "variance of one": ((40, 1), variance),
-    "layer norm of one": ((40, 1), normalized), "distances": ((20, 17), distances),
+    "maximum": ((33, 17), without("max")), "minimum": ((33, 17), without("min")),
+    "variance of one": ((40, 1), variance), "layer norm of one": ((40, 1), normalized),
+    "distances": ((20, 17), distances),
     "products in either order": (
         (33, 17), lambda b, x, y: b.add("sub", b.add("mul", x, y), b.add("mul", y, x))),
     "a sum with the negative": (

@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 import burnish as bn
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
+from burnish.graph.gradient import gradients
 from burnish.graph.graph import GraphBuilder
 from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
@@ -82,6 +83,7 @@ EXACT: dict[str, Callable[[Mpmath, Any], Any]] = {
     "cosh": lambda mp, x: mp.cosh(x),
     "tanh": lambda mp, x: mp.tanh(x),
     "erf": lambda mp, x: mp.erf(x),
+    "erfc": lambda mp, x: mp.erfc(x),
     "softsign": lambda mp, x: x / (1 + abs(x)),
     "sigmoid": lambda mp, x: 1 / (1 + mp.exp(-x)),
     "silu": lambda mp, x: x / (1 + mp.exp(-x)),
@@ -117,18 +119,54 @@ def test_no_digits_are_lost_at_any_exponent(op: str, dtype: str) -> None:
                 assert abs(mp.mpf(float(result)) - want) <= float(info.tiny) / 100, (value, result, float(want))
 
 
+def within(got: np.ndarray, want: list[Any], ulps: float) -> None:
+    """Whether numbers are so near to those of mpmath: in units of the last place, the least of which is subnormal."""
+    import mpmath as mp
+
+    info = np.finfo(got.dtype)
+    for result, exact in zip(got, want, strict=True):
+        place = max(int(mp.frexp(exact)[1]) - 1, info.minexp) if exact else info.minexp
+        assert abs(mp.mpf(float(result)) - exact) <= ulps * mp.mpf(2) ** (place - info.nmant), (result, float(exact))
+
+
+@pytest.mark.parametrize(("dtype", "last"), [("float32", 11.0), ("float64", 28.0)])
+def test_erfc_and_its_slope_down_to_the_least_number(dtype: str, last: float) -> None:
+    import mpmath as mp
+
+    x = np.concatenate([np.linspace(0.2, last, 300), [0.84375, 1.25, 1 / 0.35, 0.0]]).astype(dtype)
+    x = np.concatenate([x, np.nextafter(x, x.dtype.type(0)), -x])
+    b = GraphBuilder()
+    graph = gradients(b.build(b.add("erfc", b.input("x", x.shape, dtype), name="y")), "y", ["x"])
+    value, slope = bn.compile(graph, threads=1)(x, np.ones_like(x))
+    with mp.workdps(60):
+        given = [mp.mpf(float(v)) for v in x]
+        within(value, [mp.erfc(v) for v in given], 4)
+        within(slope, [-2 / mp.sqrt(mp.pi) * mp.exp(-v * v) for v in given], 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lgamma_around_its_zeros_and_from_there_on(dtype: str) -> None:
+    import mpmath as mp
+
+    near = 10.0 ** -np.arange(1, 16 if dtype == "float64" else 7)
+    x = np.concatenate([1 + near, 1 - near, 2 + near, 2 - near, [1, 2, 1.5, 2.5, 8, 7.999], np.linspace(0.5, 20, 100)])
+    x = np.concatenate([x, 10 ** np.linspace(-30, 30, 61)]).astype(dtype)
+    with mp.workdps(60):
+        within(map_of("lgamma", x), [mp.loggamma(mp.mpf(float(v))) for v in x], 4)
+
+
 @pytest.mark.parametrize(
     ("op", "at_infinity", "at_minus_infinity"),
     [
         ("softplus", np.inf, 0.0), ("elu", np.inf, -1.0), ("celu", np.inf, -1.0), ("sinh", np.inf, -np.inf),
-        ("cosh", np.inf, np.inf), ("sigmoid", 1.0, 0.0), ("tanh", 1.0, -1.0), ("erf", 1.0, -1.0),
+        ("cosh", np.inf, np.inf), ("erfc", 0.0, 2.0), ("sigmoid", 1.0, 0.0), ("tanh", 1.0, -1.0), ("erf", 1.0, -1.0),
         ("selu", np.inf, -1.7580993408473766),
     ],
 )  # fmt: skip
 def test_zeros_infinities_and_nan(op: str, at_infinity: float, at_minus_infinity: float) -> None:
     y = map_of(op, np.array([np.inf, -np.inf, np.nan, 0.0, -0.0], np.float32))
     np.testing.assert_allclose(y[:3], [at_infinity, at_minus_infinity, np.nan], rtol=1e-6)
-    if op not in ("softplus", "cosh", "sigmoid"):
+    if op not in ("softplus", "cosh", "sigmoid", "erfc"):
         assert not y[3:].any()
         assert (np.signbit(y[3:]) == [False, True]).all() or op == "celu"
 

@@ -1,4 +1,4 @@
-"""Kernels side by side in no more memory than one after another: where a plan of memory is made before they are found."""
+"""Kernels side by side in no more memory than one after another: for plans of memory made before."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from burnish.loops.sizes import is_size
 from burnish.loops.tensor import HALVES, Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import absolute, truncated_quotient
 from burnish.ops.operator import (
-    DERIVED,
     NUMBERS,
     Application,
     Composed,
@@ -137,19 +136,18 @@ REDUCTIONS = (
 )
 
 
-def _logsumexp_gradient(a: Application) -> list[str | None]:
-    """``dy * exp(x - y)``; of halves, whose y is rounded, by the definition."""
-    (shape, dtype), seed, y = a.types[0], a.seeds[0], a.outputs[0]
+def _sum_of_shares(a: Application) -> list[str | None] | None:
+    """A sum of x times their shares ``exp(x - y)``, which count as constant; of halves, whose y is rounded, None."""
+    (shape, dtype), keepdims = a.types[0], a.attrs["keepdims"]
     if dtype in HALVES:
-        return [DERIVED]
-    assert seed is not None
-    if not a.attrs["keepdims"]:
-        kept = reduced_shape(shape, normal_axes(a.attrs["axes"], len(shape)), True)
-        seed, y = (a.add("reshape", each, shape=kept) for each in (seed, y))
-    return [a.add("mul", seed, a.add("exp", a.add("sub", a.inputs[0], y)))]
+        return None
+    axes = normal_axes(a.attrs["axes"], len(shape))
+    y = a.outputs[0] if keepdims else a.add("reshape", a.outputs[0], shape=reduced_shape(shape, axes, True))
+    share = a.add("stop_gradient", a.add("exp", a.add("sub", a.inputs[0], y)))
+    return [a.add("reduce_sum", a.add("mul", a.inputs[0], share), axes=axes, keepdims=keepdims)]
 
 
-@differentiated(_logsumexp_gradient)
+@differentiated(Composed(_sum_of_shares))
 @operator
 def reduce_logsumexp(name: str, x: Tensor, *, axes: Ints | None = None, keepdims: bool = True) -> Tensor:
     """``log(sum(exp(x)))`` over ``axes`` (all for None), safe from overflow. Stages ``name.max``, ``name.sum``."""

@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from burnish.loops.expr import FLOATS, Expr, all_of, cast, equal, math, maximum, minimum, select, wrap
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.elementwise import times
-from burnish.ops.operator import Application, Gradient, Operator, differentiated, internal, named_operator, require_input
+from burnish.ops.operator import (
+    Application,
+    Gradient,
+    Operator,
+    differentiated,
+    internal,
+    named_operator,
+    require_input,
+)
 
 PI = 3.141592653589793
 INFINITY = float("inf")
@@ -74,6 +82,18 @@ _STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 
 _DIGAMMA = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 
 
+# log Γ(2 + t) / t in t (Abramowitz and Stegun 1964, 6.1.33): (-1)^k (zeta(k) - 1) / k of k = 27 to 2, and 1 - gamma.
+_BETWEEN = (
+    -2.7595228851242334e-10, 5.731367241678862e-10, -1.1921401405860912e-09, 2.4836745438024785e-09,
+    -5.183475041970047e-09, 1.0838659214896955e-08, -2.2711094608943164e-08, 4.7698101693639804e-08,
+    -1.0043224823968099e-07, 2.1207184805554665e-07, -4.492469198764566e-07, 9.55141213040742e-07,
+    -2.039215753801366e-06, 4.374866789907488e-06, -9.439488275268397e-06, 2.050721277567069e-05,
+    -4.492623673813314e-05, 9.945751278180853e-05, -0.00022315475845357939, 0.0005096695247430425,
+    -0.001192753911703261, 0.0028905103307415234, -0.007385551028673986, 0.020580808427784546, -0.0673523010531981,
+    0.3224670334241132, 0.42278433509846713,
+)  # fmt: skip
+
+
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     value = x * coefficients[0] + coefficients[1]
     for c in coefficients[2:]:
@@ -86,7 +106,7 @@ def _quotient(x: Expr, parts: Sequence[Sequence[float]]) -> Expr:
 
 
 def _bell(x: Expr, less: Expr | float = 0.0) -> Expr:
-    """``exp(less - x²)``: the leading 24 digits of x have an exact square, whose rounding would be thousands of ulps."""
+    """``exp(less - x²)``, by the leading 24 digits of x, whose square is exact: its rounding would be hundreds of ulps."""
     high = cast("float64", cast("float32", x))
     return math("exp", -(high * high)) * math("exp", (high - x) * (high + x) + less)
 
@@ -111,13 +131,6 @@ def _erfc_slope(x: Expr) -> Expr:
     return _bell(minimum(math("abs", x), 28.0)) * (-2.0 / PI**0.5)
 
 
-def _erfc_slope_gradient(a: Application) -> list[str | None]:
-    """``-2 x y dy``."""
-    assert a.seeds[0] is not None
-    slope = a.add("mul", a.add("mul", a.inputs[0], a.emit.constant(-2.0, dtype=a.types[0][1])), a.outputs[0])
-    return [a.add("mul", a.seeds[0], slope)]
-
-
 def _erfinv(x: Expr) -> Expr:
     """The normal quantile at (1 + x) / 2, over the root of 2."""
     half, size = 0.5 * x, math("abs", x)
@@ -139,17 +152,30 @@ def _to_integer(x: Expr) -> Expr:
     return x - math("round", x)
 
 
+def _lgamma_low(z: Expr) -> Expr:
+    """log Γ between 1/2 and ``SHIFT``: by the recurrence from 1.5 to 2.5, where a series has the zero at 2, below by
+    the logarithm that has the zero at 1.
+    """
+    product = wrap(1.0, z.dtype)
+    for _ in range(SHIFT - 2):
+        above = z > 2.5
+        z = select(above, z - 1.0, z)
+        product = select(above, product * z, product)
+    first = z < 1.5
+    t = z - select(first, wrap(1.0, z.dtype), 2.0)
+    return t * _polynomial(t, _BETWEEN) + select(first, -math("log1p", select(first, t, 0.0)), math("log", product))
+
+
 def _lgamma(x: Expr) -> Expr:
     """Stirling's series above 8, by the recurrence below that and by the reflection below 1/2."""
     reflected = x < 0.5
     z = select(reflected, 1.0 - x, x)
-    small, low, high = _raised(z)
-    product = low
-    for k in range(1, SHIFT):
-        product = product * (low + float(k))
+    small = z < float(SHIFT)
+    high = select(small, float(SHIFT), z)
     inverse = 1.0 / high
     series = (high - 0.5) * (math("log", high) - 1.0) + 0.41893853320467274178
-    value = series + inverse * _polynomial(inverse * inverse, _STIRLING) - select(small, math("log", product), 0.0)
+    series = series + inverse * _polynomial(inverse * inverse, _STIRLING)
+    value = select(small, _lgamma_low(select(small, z, 1.0)), series)
     turn = _to_integer(x)
     mirrored = math("log", PI / math("abs", math("sin", turn * PI))) - value
     mirrored = select(equal(turn, 0.0), INFINITY, mirrored)
@@ -192,9 +218,7 @@ def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: 
 
 OPERATORS = (
     _operator("erfc", "complement of the error function, ``1 - erf(x)``", _erfc, times("erfc_slope")),
-    *internal(
-        _operator("erfc_slope", "slope of erfc, ``-2 / sqrt(pi) exp(-x²)``", _erfc_slope, _erfc_slope_gradient)
-    ),
+    *internal(_operator("erfc_slope", "slope of erfc, ``-2 / sqrt(pi) exp(-x²)``", _erfc_slope, "derived")),
     _operator("erfinv", "inverse of the error function", _erfinv, _erfinv_gradient),
     _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, times("digamma")),
     _operator("digamma", "derivative of the logarithm of the gamma function", _digamma, "derived"),

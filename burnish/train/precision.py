@@ -14,9 +14,10 @@ from burnish.graph.weights import HALVES
 
 FULL = "float32"
 # Element-wise functions that are computed in float32, as their results leave the range or the precision of a half.
-WIDE = frozenset(
-    ("exp", "log", "pow", "div", "reciprocal", "sqrt", "rsqrt", "softplus", "sinh", "cosh", "cast", "batch_norm")
-)
+WIDE = frozenset((
+    "exp", "log", "pow", "div", "reciprocal", "sqrt", "rsqrt", "softplus", "logaddexp", "sinh", "cosh", "cast",
+    "batch_norm",
+))  # fmt: skip
 # Functions that are computed in float32, and rounded where the first operand is a half: what is kept stays narrow.
 ROUNDED = frozenset(("batch_norm",))
 

@@ -49,9 +49,9 @@ NOT_EXPORTED = {
     "output_part", "partial_sums", "plane_moments", "plane_products", "random_normal", "random_uniform",
     "region_samples", "reverse_sequence", "low_bit_conv2d", "low_bit_matmul",
     "roi_align", "scan", "scatter_elements", "scatter_nd", "scatter_rows", "shape_of", "shift_left", "shift_right",
-    "tree_ensemble", "cholesky", "compress", "cummax", "cummin", "digamma", "erfinv", "find_keys", "grouped_matmul",
-    "grouped_outer", "interval", "lgamma", "log_determinant", "logcumsumexp", "non_max_suppression", "nonzero", "solve",
-    "true_interval", "unique",
+    "tree_ensemble", "cholesky", "compress", "cummax", "cummin", "digamma", "erfc_slope", "erfinv", "find_keys",
+    "grouped_matmul", "grouped_outer", "interval", "lgamma", "log_determinant", "logcumsumexp", "non_max_suppression", "nonzero",
+    "solve", "true_interval", "unique",
 }  # fmt: skip
 Inputs = tuple[np.ndarray, ...]
 
@@ -107,7 +107,7 @@ POSITIVE = floats(2, 5, low=0.5, high=3.0)
 FLOAT_UNARY = [
     "identity", "stop_gradient", "relu", "abs", "neg", "sign", "exp", "tanh", "erf", "sin", "cos", "floor", "ceil",
     "round", "isnan", "isinf", "sigmoid", "softplus", "softsign", "silu", "hard_swish", "mish", "selu", "sinh", "cosh",
-    "expm1", "log1p",
+    "expm1", "log1p", "erfc",
 ]  # fmt: skip
 BINARY = ["add", "sub", "mul", "div", "minimum", "maximum", "less", "less_equal", "greater", "greater_equal", "equal"]
 REDUCTIONS = [name for name in OPERATORS if name.startswith("reduce_")]

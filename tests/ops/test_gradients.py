@@ -138,6 +138,7 @@ def cases() -> list[Case]:
     found.append(case("cumsum", normal(100, 2), axis=0))
     found += [case(op, normal(2, 70), axis=1) for op in ("cummax", "cummin", "logcumsumexp")]
     found.append(case("logcumsumexp", 40 * normal(3, 5), axis=0, reverse=True))
+    found += [case("erfc", normal(9)), case("erfc_slope", normal(9))]
     found += [case("erfinv", inner(9)), case("lgamma", positive(9)), case("digamma", normal(9) - 1.5)]
     found.append(case("lgamma", np.array([-3.3, -0.2, 0.3, 1.0, 2.0, 7.9, 8.1, 30.0])))
     square = normal(2, 4, 4)
