@@ -156,13 +156,13 @@ def _lgamma_low(z: Expr) -> Expr:
     """log Γ between 1/2 and ``SHIFT``: by the recurrence from 1.5 to 2.5, where a series has the zero at 2, below by
     the logarithm that has the zero at 1.
     """
-    product = wrap(1.0, z.dtype)
-    for _ in range(SHIFT - 2):
-        above = z > 2.5
-        z = select(above, z - 1.0, z)
-        product = select(above, product * z, product)
-    first = z < 1.5
-    t = z - select(first, wrap(1.0, z.dtype), 2.0)
+    count = maximum(math("ceil", z - 2.5), 0.0)
+    low = z - count
+    product = select(count > 0.0, z - 1.0, 1.0)
+    for k in range(2, SHIFT - 1):
+        product = product * select(count >= float(k), z - float(k), 1.0)
+    first = low < 1.5
+    t = low - select(first, wrap(1.0, z.dtype), 2.0)
     return t * _polynomial(t, _BETWEEN) + select(first, -math("log1p", select(first, t, 0.0)), math("log", product))
 
 

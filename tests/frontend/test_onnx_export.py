@@ -50,8 +50,8 @@ NOT_EXPORTED = {
     "region_samples", "reverse_sequence", "low_bit_conv2d", "low_bit_matmul",
     "roi_align", "scan", "scatter_elements", "scatter_nd", "scatter_rows", "shape_of", "shift_left", "shift_right",
     "tree_ensemble", "cholesky", "compress", "cummax", "cummin", "digamma", "erfc_slope", "erfinv", "find_keys",
-    "grouped_matmul", "grouped_outer", "interval", "lgamma", "log_determinant", "logcumsumexp", "non_max_suppression", "nonzero",
-    "solve", "true_interval", "unique",
+    "grouped_matmul", "grouped_outer", "interval", "lgamma", "log_determinant", "logcumsumexp", "non_max_suppression",
+    "nonzero", "solve", "true_interval", "unique",
 }  # fmt: skip
 Inputs = tuple[np.ndarray, ...]
 
