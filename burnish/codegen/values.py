@@ -68,8 +68,10 @@ def _is_guard(e: Select) -> bool:
 
 def _negated(e: Expr) -> Expr | None:
     """``x``, where ``e`` is -x of a float."""
-    zero = isinstance(e, Binary) and e.op == "-" and isinstance(e.a, Const) and e.a.value == 0
-    return e.b if isinstance(e, Binary) and zero and copysign(1, e.a.value) < 0 else None  # type: ignore[union-attr]
+    match e:
+        case Binary("-", Const(zero, _), x) if zero == 0 and copysign(1, zero) < 0:
+            return x
+    return None
 
 
 class ValueEmitter(Padding):

@@ -106,7 +106,7 @@ def _quotient(x: Expr, parts: Sequence[Sequence[float]]) -> Expr:
 
 
 def _bell(x: Expr, less: Expr | float = 0.0) -> Expr:
-    """``exp(less - x²)``, by the leading 24 digits of x, whose square is exact: rounded it would cost hundreds of ulps."""
+    """``exp(less - x²)``, by the leading 24 digits of x, whose square is exact: one of all is hundreds of ulps off."""
     high = cast("float64", cast("float32", x))
     return math("exp", -(high * high)) * math("exp", (high - x) * (high + x) + less)
 
