@@ -39,7 +39,7 @@ def side_by_side_within(made: Compilation, begins: Collection[int] = ()) -> Comp
 
 
 def _joined_at_the_peak(made: Compilation, found: Compilation) -> Collection[int]:
-    """The numbers of the steps that were moved beside others, where then more bytes are live than ever in ``made``; or
+    """Step numbers of those that were moved beside others, where then more bytes are live than ever in ``made``; or
     else where most are, a quarter of them.
     """
     live, before = (
