@@ -39,8 +39,8 @@ def side_by_side_within(made: Compilation, begins: Collection[int] = ()) -> Comp
 
 
 def _joined_at_the_peak(made: Compilation, found: Compilation) -> Collection[int]:
-    """Step numbers of those that were moved beside others, where then more bytes are live than ever in ``made``; or
-    else where most are, a quarter of them.
+    """Step numbers of the kernels that join others where more bytes are live than at the peak of ``made``; or else of a
+    quarter of these places, where most are.
     """
     live, before = (
         live_bytes([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
