@@ -17,6 +17,7 @@ from burnish.ops import OPERATORS, is_opaque
 
 BLOCKED = ("float32",)  # dtypes of images in blocks that CPUs compute with
 CONVOLUTION = 4.0  # affinity from which on images are worth a conversion of their own
+WINDOW = 2.0  # affinity of pools and what gains more: their operands are images, those of a join may be anything
 
 
 CHANNELS_LAST = layout("ACDB")
@@ -43,8 +44,9 @@ def choose_layouts(
 
     A value is blocked when the groups that write and read it gain more than they lose (the affinities of their
     operators: a convolution that reads plain channels cannot vectorize its stores), and it fills more than half a
-    block. Graph inputs and outputs are row-major: that is their contract. So are operands and results of opaque
-    operators.
+    block, and one of those groups, or a neighbour that gains, too, and so on, reads windows of an image: the second of
+    four dimensions of other values need not be channels. Graph inputs and outputs are row-major: that is their contract.
+    So are operands and results of opaque operators.
     """
     if not dtypes:
         return {}
@@ -53,25 +55,27 @@ def choose_layouts(
         if is_opaque(node.op):
             fixed |= {*node.inputs, *node.outputs}
     score: dict[str, float] = {}
+    images = set[str]()
     for group in groups:
         worth = sum(OPERATORS[op].traits.layout_affinity for op in {node.op for node in group.nodes})
-        for name in (*group.inputs, *group.outputs):
+        for name in _images_of(graph, group):
             score[name] = score.get(name, 0.0) + worth
+        images.update(_images_of(graph, group) if worth >= WINDOW else ())
         for name in () if group.anchor is None else _adjoints(graph, group.anchor):
             score[name] = score.get(name, 0.0) + CONVOLUTION
-    chosen = {
+            images.add(name)
+    gaining = {
         name
         for name, worth in score.items()
         if worth > 0 and name not in fixed and _blockable(graph, name, lanes, dtypes)
     }
+    chosen = _reached(graph, groups, gaining & images, gaining)
     chosen -= {group.outputs[0] for group in groups if _normalizes_rows(graph, group, chosen)}
     for _ in range(2):  # element-wise groups follow their neighbours
         for group in groups:
             if _contracts_images(graph, group):
                 continue
-            values = [
-                n for n in (*group.inputs, *group.outputs) if n not in fixed and _blockable(graph, n, lanes, dtypes)
-            ]
+            values = [n for n in _images_of(graph, group) if n not in fixed and _blockable(graph, n, lanes, dtypes)]
             if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
                 chosen.update(values)
     return {name: blocked(lanes) for name in chosen} | _words_in_place(graph, groups, chosen - fixed, lanes)
@@ -94,6 +98,33 @@ def packs_channels(graph: Graph, node: Node) -> bool:
     """Whether a node takes successive channels of bytes as one word each, as they are."""
     packs = OPERATORS[node.op].traits.packs and not node.attrs.get("flip", False)
     return packs and len(graph.types[node.inputs[0]].shape) == 4 and node.attrs.get("axis") in (1, -3)
+
+
+def _reached(graph: Graph, groups: Sequence[Group], found: set[str], allowed: set[str]) -> set[str]:
+    """``found``, and the ``allowed`` values of groups that have one of those reached."""
+    chosen, before = set(found), -1
+    while len(chosen) != before:
+        before = len(chosen)
+        for group in groups:
+            values = _images_of(graph, group)
+            if any(name in chosen for name in values):
+                chosen.update(allowed.intersection(values))
+    return chosen
+
+
+def _images_of(graph: Graph, group: Group) -> list[str]:
+    """The operands and results of a group; without operands whose channels are not where a permutation reads them."""
+    makers = {name: node for node in group.nodes for name in node.outputs}
+    moved, waiting = set[str](), list[str]()
+    for node in group.nodes:
+        permutation = facts_of(graph, node).permutation
+        if permutation is not None and len(permutation) == 4 and permutation[1] != 1:
+            waiting += node.inputs
+    while waiting:
+        name = waiting.pop()
+        moved.add(name)
+        waiting += makers[name].inputs if name in makers else ()
+    return [name for name in (*group.inputs, *group.outputs) if name not in moved or name in group.outputs]
 
 
 def _normalizes_rows(graph: Graph, group: Group, images: Collection[str]) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import burnish as bn
 from burnish.driver.compilation import compile_kernels
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
@@ -96,6 +97,32 @@ def test_products_and_softmax_keep_rows() -> None:
     x = g.input("x", (2, 16, 8, 8))
     y = g.add("softmax", g.add("matmul", x, g.constant(array(8, 8))), axis=-1)
     graph = g.build(g.add("matmul", y, g.constant(array(8, 8))))
+    assert choose_layouts(graph, fuse(graph), 16) == {}
+
+
+def test_values_whose_channels_are_last_keep_rows_around_a_convolution_between_transposes() -> None:
+    """As in MambaOut: a part of a product's columns is convolved, and joined with the others."""
+    g = GraphBuilder()
+    x = g.add("matmul", g.input("x", (1, 20, 20, 32)), g.constant(array(32, 96)))
+    part = g.add("slice", x, starts=(0, 0, 0, 48), extents=(1, 20, 20, 48))
+    image = g.add("transpose", part, perm=(0, 3, 1, 2))
+    image = g.add("conv2d", image, g.constant(array(48, 1, 3, 3)), pads=(1, 1, 1, 1), groups=48)
+    rest = g.add("slice", x, starts=(0, 0, 0, 0), extents=(1, 20, 20, 48))
+    joined = g.add("concat", rest, g.add("transpose", image, perm=(0, 2, 3, 1)), axis=3)
+    graph = g.build(g.add("relu", g.add("matmul", joined, g.constant(array(96, 32)))))
+    layouts = choose_layouts(graph, fuse(graph), 16)
+    assert image in layouts, "channels are second there"
+    assert {x, joined}.isdisjoint(layouts)
+    feeds = {"x": array(1, 20, 20, 32)}
+    (expected,) = evaluate(graph, feeds).values()
+    np.testing.assert_allclose(bn.compile(graph)(feeds["x"]), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_joins_and_means_without_windows_near_keep_rows() -> None:
+    g = GraphBuilder()
+    x, y = (g.add("exp", g.input(name, (1, 32, 8, 8))) for name in "xy")
+    joined = g.add("concat", x, y, axis=3)
+    graph = g.build(g.add("reduce_mean", g.add("relu", joined), axes=(1, 2)))
     assert choose_layouts(graph, fuse(graph), 16) == {}
 
 
