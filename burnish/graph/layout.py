@@ -44,9 +44,9 @@ def choose_layouts(
 
     A value is blocked when the groups that write and read it gain more than they lose (the affinities of their
     operators: a convolution that reads plain channels cannot vectorize its stores), and it fills more than half a
-    block, and one of those groups, or a neighbour that gains, too, and so on, reads windows of an image: the second of
-    four dimensions of other values need not be channels. Graph inputs and outputs are row-major: that is their contract.
-    So are operands and results of opaque operators.
+    block, and one of those groups, or a neighbour that gains, too, and so on, reads windows of an image: other values
+    need not have channels in the second of four dimensions. Graph inputs and outputs are row-major: that is their
+    contract. So are operands and results of opaque operators.
     """
     if not dtypes:
         return {}
