@@ -143,11 +143,19 @@ class ValueEmitter(Padding):
                 return self.difference(self.value(a), self.value(b))
             for x, y in ((a, b), (b, a)):
                 if isinstance(x, Binary) and x.op == "*":
-                    return self.fma(self.value(x.a), self.value(x.b), self.value(y))
+                    return self.fma(*self._factors(x.a, x.b), self.value(y))
         left, right = self.value(a), self.value(b)
         if op in ("//", "%"):
             return self.floor_divide(op, left, right)
         return self.binary(op, left, right)
+
+    def _factors(self, a: Expr, b: Expr) -> tuple[IRValue, IRValue]:
+        """The factors of a product that is added; of a negative constant its absolute value, times the negated other
+        factor: multiply-adds negate for nothing, and a register holds the one constant of +c and -c.
+        """
+        if isinstance(b, Const) and float(b.value) < 0 and b.dtype != "bfloat16":
+            return self.neg(self.value(a)), self.value(Const(-b.value, b.dtype))
+        return self.value(a), self.value(b)
 
     # --- indices and conditions as values -----------------------------------------------------------------------------
 
