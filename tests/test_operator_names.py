@@ -42,6 +42,7 @@ RULES = {
         "siblings",
         "sliced_sums",
         "sums",
+        "unit_axes",
         "wide_reads",
     )
 } | {"array/operators.py"}  # what NumPy's names and Python's signs stand for

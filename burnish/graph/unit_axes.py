@@ -52,7 +52,7 @@ def _rule(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 
 def _source(new: Rewrite, name: str, shape: Shape) -> str | None:
-    """What a reshape to ``shape`` that only drops extents of one reads; None of another node."""
+    """The operand of a reshape to ``shape`` that only drops extents of one; None of another node."""
     made = new.producer(name)
     if made is None or made.op != "reshape" or new.types[name].shape != shape:
         return None
