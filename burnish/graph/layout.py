@@ -17,6 +17,7 @@ from burnish.ops import OPERATORS, is_opaque
 
 BLOCKED = ("float32",)  # dtypes of images in blocks that CPUs compute with
 CONVOLUTION = 4.0  # affinity from which on images are worth a conversion of their own
+ENLARGED = 4  # times as many bytes as are read, for which a copy of them costs more than gathering their channels
 WINDOW = 2.0  # affinity of pools and what gains more: their operands are images, those of a join may be anything
 
 
@@ -226,13 +227,14 @@ def separate_outputs(
                                      z = conv2d(y.blocked, v)
     """
     read = {name for group in groups for name in group.inputs}
+    blocks = choose_layouts(graph, groups, lanes, dtypes)
     wanted = []
     for group in groups:
         result, anchor = group.outputs[0], group.anchor
         if len(group.outputs) != 1 or result not in graph.outputs or not _blockable(graph, result, lanes, dtypes):
             continue
         gains = anchor is not None and _affinity(anchor) >= CONVOLUTION and not takes_rows(graph, anchor, lanes)
-        if gains or result in read:
+        if gains or result in read or _gathers_channels(graph, group, blocks):
             wanted.append(result)
     if not wanted:
         return graph, list(groups)
@@ -240,6 +242,16 @@ def separate_outputs(
     blocks = choose_layouts(tried, divided, lanes, dtypes)
     better = [name for name in wanted if _copy_of(name) in blocks]
     return (tried, divided) if better == wanted else _with_copies(graph, groups, better)
+
+
+def _gathers_channels(graph: Graph, group: Group, blocks: Collection[str]) -> bool:
+    """Whether a map of images in blocks writes rows, for which it would gather channels: unless it only moves them, as
+    the template of copies does, or writes far more than it reads.
+    """
+    if group.anchor is not None or all(facts_of(graph, node).view for node in group.nodes):
+        return False
+    images = [graph.types[name].nbytes for name in group.inputs if name in blocks]
+    return hinted(graph.types[group.outputs[0]].nbytes) <= ENLARGED * sum(map(hinted, images))
 
 
 def _copy_of(output: str) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.loops.expr import FLOATS, INDEX, Const, Expr, cast, math, maximum, minimum
+from burnish.loops.expr import FLOATS, INDEX, Const, Expr, cast, math, maximum, minimum, wrap
 from burnish.loops.sizes import is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
@@ -166,6 +166,8 @@ def _interpolate(x: Tensor, index: list[Expr], dims: list[int], lines: list[_Lin
         return wide(x[tuple(index)])
     d, rest = dims[0], dims[1:]
     top = x.shape[d] - 1
+    if top == 0:
+        return _interpolate(x, [*index[:d], wrap(0), *index[d + 1 :]], rest, lines)
     coordinate = minimum(maximum(lines[d].expr(index[d]), 0), Const(float(top), "float64"))
     before = cast(INDEX, coordinate)  # truncation is floor: the coordinate is not negative
     after = minimum(before + 1, top)

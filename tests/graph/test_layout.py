@@ -11,7 +11,7 @@ from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import fuse
 from burnish.graph.gradient import gradients
-from burnish.graph.layout import blocked, choose_layouts
+from burnish.graph.layout import blocked, choose_layouts, separate_outputs
 from burnish.graph.verify import verify
 from burnish.machines.target import target
 from burnish.pipeline.kernel import outline
@@ -116,6 +116,22 @@ def test_values_whose_channels_are_last_keep_rows_around_a_convolution_between_t
     feeds = {"x": array(1, 20, 20, 32)}
     (expected,) = evaluate(graph, feeds).values()
     np.testing.assert_allclose(bn.compile(graph)(feeds["x"]), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_join_of_images_in_blocks_that_is_an_output_is_joined_in_blocks_and_copied() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (1, 16, 8, 8))
+    joined = g.add("concat", *(convolution(g, x, 16) for _ in range(3)), axis=1)
+    graph = g.build(joined)
+    tried, groups = separate_outputs(graph, fuse(graph), 16)
+    layouts = choose_layouts(tried, groups, 16)
+    assert str(groups[-1]) == f"{joined} = identity ({joined}.blocked)"
+    assert f"{joined}.blocked" in layouts and joined not in layouts
+    feeds = {"x": array(1, 16, 8, 8)}
+    (expected,) = evaluate(graph, feeds).values()
+    np.testing.assert_allclose(bn.compile(graph)(feeds["x"]), expected, rtol=1e-3, atol=1e-3)
+    large = g.build(g.add("resize", convolution(g, x, 16), sizes=(1, 16, 80, 80), mode="linear"))
+    assert all(node.op != "identity" for node in separate_outputs(large, fuse(large), 16)[0].nodes)
 
 
 def test_joins_and_means_without_windows_near_keep_rows() -> None:
