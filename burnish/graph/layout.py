@@ -71,7 +71,9 @@ def choose_layouts(
         if worth > 0 and name not in fixed and _blockable(graph, name, lanes, dtypes)
     }
     chosen = _reached(graph, groups, gaining & images, gaining)
-    chosen -= {group.outputs[0] for group in groups if _normalizes_rows(graph, group, chosen)}
+    chosen -= {group.outputs[0] for group in groups if _normalizes_rows(graph, group, chosen)} - _needed(
+        graph, groups, lanes
+    )
     for _ in range(2):  # element-wise groups follow their neighbours
         for group in groups:
             if _contracts_images(graph, group):
@@ -126,6 +128,12 @@ def _images_of(graph: Graph, group: Group) -> list[str]:
         moved.add(name)
         waiting += makers[name].inputs if name in makers else ()
     return [name for name in (*group.inputs, *group.outputs) if name not in moved or name in group.outputs]
+
+
+def _needed(graph: Graph, groups: Sequence[Group], lanes: int) -> set[str]:
+    """The images of convolutions whose kernels read blocks alone."""
+    anchors = [group.anchor for group in groups if group.anchor is not None]
+    return {node.inputs[0] for node in anchors if has_pixels(graph, node) and not takes_rows(graph, node, lanes)}
 
 
 def _normalizes_rows(graph: Graph, group: Group, images: Collection[str]) -> bool:
