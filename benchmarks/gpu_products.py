@@ -57,7 +57,7 @@ def variants() -> list[Variant]:
     best, shallow, going_on = {"tile": "128x256", "stages": 4}, (4096, 1024, 4096), {"persistent": 1}
     for size in (small, large, shallow):
         found += [(WARPGROUP, "bfloat16", size, {**best, **going_on, **fetch}) for fetch in ({}, BOXES)]
-    found += [(WARPGROUP, "bfloat16", shallow, best)]
+    found += [(WARPGROUP, "bfloat16", shallow, {**best, **fetch}) for fetch in ({}, BOXES)]
     side = {"tile_m": 128, "tile_n": 128}
     found += [(TENSOR, "bfloat16", small, {**side, "stages": 3, **more}) for more in ({}, going_on)]
     fine = ((8, 2), (16, 2), (16, 4), (32, 2))

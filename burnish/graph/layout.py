@@ -253,10 +253,11 @@ def separate_outputs(
 
 
 def _gathers_channels(graph: Graph, group: Group, blocks: Collection[str]) -> bool:
-    """Whether a map of images in blocks writes rows, for which it would gather channels: unless it only moves them, as
-    the template of copies does, or writes far more than it reads.
+    """Whether a join or another map of images in blocks writes rows, for which it would gather channels: unless it is
+    element-wise, only moves them, as the template of copies does, or writes far more than it reads.
     """
-    if group.anchor is not None or all(facts_of(graph, node).view for node in group.nodes):
+    facts = [facts_of(graph, node) for node in group.nodes]
+    if group.anchor is not None or all(f.view for f in facts) or all(f.elementwise for f in facts):
         return False
     images = [graph.types[name].nbytes for name in group.inputs if name in blocks]
     return hinted(graph.types[group.outputs[0]].nbytes) <= ENLARGED * sum(map(hinted, images))
