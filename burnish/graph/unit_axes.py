@@ -32,10 +32,10 @@ def _rule(new: Rewrite, node: Node) -> Sequence[str] | None:
     sources = [_source(new, name, shape) for name in node.inputs]
     wide = next((new.types[name].shape for name in sources if name is not None), None)
     axes = None if wide is None else _dropped(wide, shape)
-    if wide is None or axes is None:
-        return None
+    if wide is None or axes is None or min(axes) <= CHANNELS or len(shape) <= CHANNELS + 1:
+        return None  # no images, but statistics of channels, are those
     if node.op == "batch_norm":
-        if sources[0] is None or min(axes) <= CHANNELS:
+        if sources[0] is None:
             return None
         inputs = [sources[0], *node.inputs[1:]]
     elif facts_of(new, node).elementwise and not any(map(_is_place, node.attrs.values())):

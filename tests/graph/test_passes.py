@@ -305,6 +305,8 @@ def test_element_wise_nodes_and_batch_norms_come_in_front_of_reshapes_that_drop_
     [
         ("relu", (1, 4, 3, 3), (1, 4, 9), {}),  # extents are joined
         ("relu", (4, 9), (1, 4, 9), {}),  # one is added
+        ("relu", (1, 4, 1, 1), (4,), {}),  # statistics of channels
+        ("relu", (1, 4, 1, 1), (1, 4), {}),
         ("softmax", (1, 4, 1, 9), (1, 4, 9), {"axis": 1}),
         ("batch_norm", (1, 4, 9), (4, 9), {}),  # of other channels
     ],
