@@ -375,10 +375,14 @@ class EmulatedDriver:
             assert self.tensor_maps[at] == wanted
 
     def _launch(self, code: GridCode, *args: int) -> tuple[int]:
-        count, (launch,) = len(code.nbytes) + 1, code.launches
-        pointers = [*(ctypes.c_uint64 * (count + len(launch.maps))).from_address(args[8])]
+        count = len(code.nbytes) + 1
+        (launch,) = code.launches if len(code.launches) == 1 else (None,)  # of several none has maps
+        assert launch or not any(one.maps for one in code.launches)
+        given = len(launch.maps) if launch else 0
+        pointers = [*(ctypes.c_uint64 * (count + given)).from_address(args[8])]
         places = [ctypes.c_uint64.from_address(at).value for at in pointers[:count]]
-        self._check_maps(launch, pointers[count:], places)
+        if launch:
+            self._check_maps(launch, pointers[count:], places)
         reads = [p for i, p in enumerate(places[:-1]) if i not in code.written]
         writes = [p for i, p in enumerate(places) if i in code.written or (i == count - 1 and code.workspace)]
         return self._does(args[7], Work(lambda: self._execute(code, places[:-1]), reads, writes))
