@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import burnish as bn
+from benchmarks.architectures.blocks import BLOCKS
 from burnish.measure.accuracy import scaled_error
-
-torch = pytest.importorskip("torch")
-from benchmarks.architectures.blocks import BLOCKS  # noqa: E402
 
 FAST = ("channel norm", "MambaOut", "temporal convolutions", "bilinear, twice")
 

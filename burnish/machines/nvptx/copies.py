@@ -159,7 +159,7 @@ COPY_PRELUDE = "\n".join(
         *(_waiting(but) for but in range(GROUPS)),
     ]
 )
-"""What the functions of copies are on a GPU, as LLVM IR."""
+"""LLVM IR of copies on a GPU."""
 
 
 def _moved(nbytes: int) -> str:

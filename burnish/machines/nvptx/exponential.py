@@ -46,4 +46,4 @@ define internal float @gpu.exp2(float %x) alwaysinline {
   %power = call float @llvm.nvvm.ex2.approx.ftz.f(float %x)
   ret float %power
 }"""
-"""What the function of exponentials is on a GPU, as LLVM IR."""
+"""LLVM IR of exponentials on a GPU."""

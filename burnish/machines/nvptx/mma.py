@@ -248,4 +248,4 @@ MMA_PRELUDE = "\n".join(
         _multiply("gpu.mma.s8", "llvm.nvvm.mma.m16n8k32.row.col.s8", "i32", "i32"),
     ]
 )
-"""What the functions of tensor cores are on a GPU, as LLVM IR."""
+"""LLVM IR of tensor cores on a GPU."""

@@ -154,4 +154,4 @@ TENSOR_PRELUDE = "\n".join(
         "  ret void\n}",
     ]
 )
-"""What the functions of tensor copies are on a GPU, as LLVM IR."""
+"""LLVM IR of tensor copies on a GPU."""

@@ -89,4 +89,4 @@ THREAD_PRELUDE = "\n".join(
         "  ret void\n}",
     ]
 )
-"""What the functions of threads are on a GPU, as LLVM IR."""
+"""LLVM IR of threads on a GPU."""

@@ -96,4 +96,4 @@ define internal i32 @gpu.shuffle(i32 %value, i32 %step) alwaysinline convergent 
   %other = call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 %value, i32 %step, i32 31)
   ret i32 %other
 }"""
-"""What the function of shuffles is on a GPU, as LLVM IR."""
+"""LLVM IR of shuffles on a GPU."""

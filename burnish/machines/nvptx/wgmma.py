@@ -285,4 +285,4 @@ WGMMA_PRELUDE = "\n".join(
         _plain("gpu.copies.publish", "fence.proxy.async.shared::cta"),
     ]
 )
-"""What the functions of groups of warps are on a GPU, as LLVM IR."""
+"""LLVM IR of groups of warps on a GPU."""
