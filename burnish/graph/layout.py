@@ -57,11 +57,12 @@ def choose_layouts(
             fixed |= {*node.inputs, *node.outputs}
     score: dict[str, float] = {}
     images = set[str]()
-    for group in groups:
+    operands = [_images_of(graph, group) for group in groups]
+    for group, own in zip(groups, operands, strict=True):
         worth = sum(OPERATORS[op].traits.layout_affinity for op in {node.op for node in group.nodes})
-        for name in _images_of(graph, group):
+        for name in own:
             score[name] = score.get(name, 0.0) + worth
-        images.update(_images_of(graph, group) if worth >= WINDOW else ())
+        images.update(own if worth >= WINDOW else ())
         for name in () if group.anchor is None else _adjoints(graph, group.anchor):
             score[name] = score.get(name, 0.0) + CONVOLUTION
             images.add(name)
@@ -70,15 +71,14 @@ def choose_layouts(
         for name, worth in score.items()
         if worth > 0 and name not in fixed and _blockable(graph, name, lanes, dtypes)
     }
-    chosen = _reached(graph, groups, gaining & images, gaining)
-    chosen -= {group.outputs[0] for group in groups if _normalizes_rows(graph, group, chosen)} - _needed(
-        graph, groups, lanes
-    )
+    chosen = _reached(operands, gaining & images, gaining)
+    rows = {group.outputs[0] for group in groups if _normalizes_rows(graph, group, chosen)}
+    chosen -= rows - _read_in_blocks(graph, groups, lanes)
     for _ in range(2):  # element-wise groups follow their neighbours
-        for group in groups:
+        for group, own in zip(groups, operands, strict=True):
             if _contracts_images(graph, group):
                 continue
-            values = [n for n in _images_of(graph, group) if n not in fixed and _blockable(graph, n, lanes, dtypes)]
+            values = [n for n in own if n not in fixed and _blockable(graph, n, lanes, dtypes)]
             if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
                 chosen.update(values)
     return {name: blocked(lanes) for name in chosen} | _words_in_place(graph, groups, chosen - fixed, lanes)
@@ -103,13 +103,12 @@ def packs_channels(graph: Graph, node: Node) -> bool:
     return packs and len(graph.types[node.inputs[0]].shape) == 4 and node.attrs.get("axis") in (1, -3)
 
 
-def _reached(graph: Graph, groups: Sequence[Group], found: set[str], allowed: set[str]) -> set[str]:
-    """``found``, and the ``allowed`` values of groups that have one of those reached."""
+def _reached(operands: Sequence[Sequence[str]], found: set[str], allowed: set[str]) -> set[str]:
+    """``found``, and the ``allowed`` values of groups with these ``operands`` that have a value reached."""
     chosen, before = set(found), -1
     while len(chosen) != before:
         before = len(chosen)
-        for group in groups:
-            values = _images_of(graph, group)
+        for values in operands:
             if any(name in chosen for name in values):
                 chosen.update(allowed.intersection(values))
     return chosen
@@ -130,7 +129,7 @@ def _images_of(graph: Graph, group: Group) -> list[str]:
     return [name for name in (*group.inputs, *group.outputs) if name not in moved or name in group.outputs]
 
 
-def _needed(graph: Graph, groups: Sequence[Group], lanes: int) -> set[str]:
+def _read_in_blocks(graph: Graph, groups: Sequence[Group], lanes: int) -> set[str]:
     """The images of convolutions whose kernels read blocks alone."""
     anchors = [group.anchor for group in groups if group.anchor is not None]
     return {node.inputs[0] for node in anchors if has_pixels(graph, node) and not takes_rows(graph, node, lanes)}
